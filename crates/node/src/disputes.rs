@@ -16,8 +16,8 @@
 //! members would answer with different values for ever.
 //!
 //! A table makes a tombstone of a value that has ended for everybody. Where the own clock takes the
-//! value for alive, that was too early: most clocks were wrong, or an older release did it by one
-//! clock. There the right cell is known, and the merge rule says so: it is the value.
+//! value for alive, that was too early: most clocks were wrong. There the right cell is known, and
+//! the merge rule says so: it is the value.
 //!
 //! Invariants
 //! 1. The rule needs only the cells and their holders. So all coordinators that see the same choose

@@ -4,7 +4,7 @@
 //! clock of one   ahead by 45 s, hours or years ──┐ right      ──┐ right
 //! its process    ────┤ end   start ├─────────────┴───────┤ …    │
 //! clients        locks: PUT with an end where there is none; reads at all members; other writes
-//! stores         at one member, tombstones in the place of values, as an older release left them
+//! stores         at one member, tombstones in the place of values, too early
 //! ```
 //!
 //! Invariants
@@ -133,7 +133,7 @@ fn draw_wrong_clock(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     faults
 }
 
-/// In some runs, what an older release left behind, at one member.
+/// In some runs, tombstones that were made too early, at one member.
 fn draw_faded(shape: &RunShape, prng: &mut Prng) -> Vec<Fault> {
     let member = prng.below(shape.members as u64) as usize;
     let count = match prng.below(3) {

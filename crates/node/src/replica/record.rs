@@ -2,9 +2,8 @@
 //!
 //! ```text
 //! value of the cell under | Space::Protocol | raw key |
-//!   format 2 | promised: hlc 8, origin 4 |                          nothing accepted yet
-//!   format 2 | promised | ballot 12 | author 12 | count 1 | its ancestors, 12 each | encoded cell |    the proposal accepted last
-//!   format 1   the same with three ancestors and no count: read, not written
+//!   format 1 | promised: hlc 8, origin 4 |                          nothing accepted yet
+//!   format 1 | promised | ballot 12 | author 12 | count 1 | its ancestors, 12 each | encoded cell |    the proposal accepted last
 //! the cell's version: 1, 2, 3 … in its clock field, one more with every change
 //! ```
 //!
@@ -19,10 +18,7 @@
 use dendra_base::peer::{ANCESTORS_MAX, Ballot, Lineage, Proposal};
 use dendra_base::{Cell, CellRef, Key, Kind, Version};
 
-const FORMAT: u8 = 2;
-/// With three ancestors, `ZERO` where they are not known.
-const FORMAT_OLD: u8 = 1;
-const ANCESTORS_OLD: usize = 3;
+const FORMAT: u8 = 1;
 const BALLOT_BYTES: usize = 12;
 
 /// See the module.
@@ -59,10 +55,7 @@ impl Record {
 
     /// Reads the value of a record's cell.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Record> {
-        let (format, mut rest) = bytes.split_first()?;
-        if ![FORMAT, FORMAT_OLD].contains(format) {
-            return None;
-        }
+        let mut rest = bytes.strip_prefix(&[FORMAT])?;
         let promised = take_ballot(&mut rest)?;
         if rest.is_empty() {
             return Some(Record {
@@ -72,20 +65,9 @@ impl Record {
         }
         let ballot = take_ballot(&mut rest)?;
         let author = take_ballot(&mut rest)?;
-        let count = match *format {
-            FORMAT_OLD => ANCESTORS_OLD,
-            _ => {
-                let (count, behind) = rest.split_first()?;
-                rest = behind;
-                usize::from(*count)
-            }
-        };
-        let mut ancestors = Vec::with_capacity(count.min(ANCESTORS_MAX));
-        for _ in 0..count {
-            ancestors.push(take_ballot(&mut rest)?);
-        }
-        let known = ancestors.iter().take_while(|a| **a != Ballot::ZERO).count();
-        ancestors.truncate(known);
+        let (count, mut rest) = rest.split_first()?;
+        let ancestors = (0..*count).map(|_| take_ballot(&mut rest));
+        let ancestors = ancestors.collect::<Option<_>>()?;
         let cell = CellRef::decode(rest)?.to_owned();
         Some(Record {
             promised,
@@ -202,18 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_the_format_before_reads_back() {
-        let bytes = record()
-            .to_cell(&Key::new(Space::Protocol, b"k"), None, 6)
-            .value;
-        let at = 1 + 3 * BALLOT_BYTES;
-        let (front, behind) = (&bytes[1..at], &bytes[at + 1 + 5 * BALLOT_BYTES..]);
-        let two = &bytes[at + 1..at + 1 + 2 * BALLOT_BYTES];
-        let old = [&[FORMAT_OLD], front, two, &[0; BALLOT_BYTES], behind].concat();
-        let mut wanted = record();
-        let accepted = wanted.accepted.as_mut().expect("there is one");
-        accepted.ancestors.truncate(2);
-        assert_eq!(Record::decode(&old), Some(wanted));
+    fn a_record_of_a_later_format_is_none() {
+        let key = Key::new(Space::Protocol, b"k");
+        let mut bytes = record().to_cell(&key, None, 6).value.to_vec();
+        bytes[0] = FORMAT + 1;
+        assert_eq!(Record::decode(&bytes), None);
     }
 
     #[test]
@@ -232,7 +207,6 @@ mod tests {
     }
 
     fn any_ballot() -> impl Strategy<Value = Ballot> {
-        // `ZERO` is no author: it stands for one that is not known.
         (1..=u64::MAX, any::<u32>()).prop_map(|(hlc, origin)| Ballot { hlc, origin })
     }
 
@@ -271,7 +245,7 @@ mod tests {
         #[test]
         fn garbage_is_no_record(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             if let Some(record) = Record::decode(&bytes) {
-                prop_assert!(bytes.len() >= 13 && [FORMAT, FORMAT_OLD].contains(&bytes[0]));
+                prop_assert!(bytes.len() >= 13 && bytes[0] == FORMAT);
                 prop_assert_eq!(record.accepted.is_some(), bytes.len() > 13);
             }
         }

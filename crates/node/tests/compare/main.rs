@@ -132,7 +132,7 @@ fn deletes_that_no_horizon_takes_do_not_hasten_the_comparison() {
     let clock = WALL_MS << 16;
     let of_one_copy = |number| record(number, clock, 1, true);
     assert!(!is_hastened(of_one_copy).0, "fewer copies than the factor");
-    // A conditional delete of before version 5 of a cluster.
+    // A conditional delete without the ballot that chose it.
     let without_age = |number| {
         let (key, mut cell) = record(number, clock, 2, true);
         cell.version.rmw = 1;

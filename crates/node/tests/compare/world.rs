@@ -396,7 +396,7 @@ pub(crate) fn two_with(
 /// A promise as docs/format/cluster.md has it.
 pub(crate) fn promise(number: u64, hlc: u64) -> (Key, Cell) {
     let key = Key::new(Space::Protocol, format!("key{number:09}").as_bytes());
-    let mut value = vec![2];
+    let mut value = vec![1];
     value.extend_from_slice(&hlc.to_be_bytes());
     value.extend_from_slice(&1u32.to_be_bytes());
     let cell = CellRef::value(key.as_stored(), version(hlc), &value).to_owned();

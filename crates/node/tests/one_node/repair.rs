@@ -388,8 +388,8 @@ fn a_promise_that_is_lost_is_written_anew_above_any_version_that_it_had() {
     world.pass(WAIT_US);
     let page = page(&mut world).expect("a page is asked for");
     assert_eq!(part(&page).0, Space::Protocol);
-    // Format 2: a promise, and no accepted proposal.
-    let mut value = vec![2];
+    // Format 1: a promise, and no accepted proposal.
+    let mut value = vec![1];
     value.extend_from_slice(&7_u64.to_be_bytes());
     value.extend_from_slice(&3_u32.to_be_bytes());
     let cell = CellRef::value(key.as_stored(), version(1), &value).to_owned();

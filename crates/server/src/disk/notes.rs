@@ -383,24 +383,15 @@ pub(crate) fn starts(engine: &Engine) -> Result<u64, NoteFault> {
 
 /// The note about the member with this number, which is at `url`.
 pub(crate) fn peer(engine: &Engine, id: MemberId, url: &str) -> Result<Option<Peer>, NoteFault> {
-    let keys = [
-        peer_key(id),
-        Key::new(Space::Meta, &identity::peer_key_of_url(url)),
-    ];
-    for key in keys {
-        let found = find(engine, &key, |cell| Peer::decode(cell.value));
-        match found.map_err(|error| error.to_string())? {
-            FoundNote::Read(peer) => return Ok(Some(peer)),
-            FoundNote::Unreadable => {
-                return Err(format!(
-                    "the note about {url} is damaged or of another release; run `dendra check` on the \
-                     folder and restore it from a copy"
-                ));
-            }
-            FoundNote::Absent => {}
-        }
+    let found = find(engine, &peer_key(id), |cell| Peer::decode(cell.value));
+    match found.map_err(|error| error.to_string())? {
+        FoundNote::Read(peer) => Ok(Some(peer)),
+        FoundNote::Absent => Ok(None),
+        FoundNote::Unreadable => Err(format!(
+            "the note about {url} is damaged or of another release; run `dendra check` on the \
+             folder and restore it from a copy"
+        )),
     }
-    Ok(None)
 }
 
 /// Where that note is.
@@ -549,6 +540,32 @@ mod tests {
         let refused = start_of(&vfs, Some(&cluster("h1:1"))).expect_err("it has records");
         assert!(refused.contains("holds records"), "{refused}");
         assert_eq!(start_of(&vfs, None), Ok(0));
+    }
+
+    #[test]
+    fn a_folder_in_which_a_later_version_is_in_force_is_refused_and_stays_as_it_is() {
+        let vfs = MemVfs::new();
+        let me = cluster("h1:1");
+        assert_eq!(start_of(&vfs, Some(&me)), Ok(1));
+        let newest = ClusterVersions::OWN.newest;
+        let in_version = |version: ClusterVersion| {
+            let (engine, versions) = opened(&vfs);
+            let records = epochs::newest(&engine, 0).expect("they can be read");
+            let (first, _) = records.first().expect("it was founded");
+            let next = first.finalized(version).expect("a later one");
+            let at = versions.next(&engine, WALL_MS);
+            put(&engine, &epochs::key(2), at, &next.encode(), WALL_MS).expect("there is room");
+        };
+        in_version(ClusterVersion(newest.0 + 1));
+        for _ in 0..2 {
+            let refused = start_of(&vfs, Some(&me)).expect_err("it does not know the version");
+            let words = format!("version {} of the cluster dendra is in force", newest.0 + 1);
+            assert!(refused.starts_with(&words), "{refused}");
+            assert!(refused.contains("The folder is good"), "{refused}");
+        }
+        // No start was counted.
+        let (engine, _) = opened(&vfs);
+        assert_eq!(starts(&engine), Ok(1));
     }
 
     #[test]

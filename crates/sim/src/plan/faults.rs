@@ -128,7 +128,7 @@ pub enum FaultKind {
         draw: u64,
     },
     /// The values with an end that all owners hold become tombstones of their versions at one
-    /// member, as an older release made them by its own clock. In a map alone.
+    /// member, as tables make them while most clocks are wrong. In a map alone.
     Faded {
         /// The member.
         member: usize,

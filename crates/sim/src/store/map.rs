@@ -272,7 +272,7 @@ impl MapStore {
         Ok(live.map(|live| live.version))
     }
 
-    /// What an older release did by its own clock: the value leaves a tombstone of its version.
+    /// Too early: the value leaves a tombstone of its version.
     pub(super) fn fade(&mut self, key: &Key) {
         if let Some(cell) = self.cells.get_mut(key) {
             *cell = left_of(key, cell);

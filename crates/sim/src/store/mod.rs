@@ -290,8 +290,7 @@ impl Store {
         }
     }
 
-    /// A map makes a tombstone of the value of `key`, as an older release did when its own clock
-    /// was ahead.
+    /// A map makes a tombstone of the value of `key`, as tables do while most clocks are wrong.
     pub(crate) fn fade(&mut self, key: &Key) {
         if let Store::Map(store) = self {
             store.fade(key);

@@ -29,7 +29,7 @@ use crate::planted::ShellBug;
 use crate::store::{Crash, Fate, Store, StoreWrite};
 use dendra_base::peer::Answer;
 use dendra_base::{CellRef, Guard, Key, Space, Version};
-use dendra_node::membership::identity::{FolderContent, OWN_KEY, OwnNote, Peer, peer_key_of_url};
+use dendra_node::membership::identity::{FolderContent, OWN_KEY, OwnNote, Peer};
 use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink, PeerNote};
 use dendra_node::{MemberIndex, Membership};
 
@@ -57,7 +57,7 @@ pub(super) enum NotNow {
 }
 
 fn note_key(url: &str) -> Key {
-    Key::new(Space::Meta, &peer_key_of_url(url))
+    Key::new(Space::Meta, &[b"peer/", url.as_bytes()].concat())
 }
 
 fn write_note(store: &mut Store, key: &Key, value: &[u8], hlc: u64, now_ms: u64) -> (Fate, bool) {

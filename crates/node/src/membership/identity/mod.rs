@@ -50,11 +50,6 @@ pub fn peer_key(member: MemberId) -> Vec<u8> {
     format!("peer/#{}", member.0).into_bytes()
 }
 
-/// Raw key of the same in folders of releases that did not number members.
-pub fn peer_key_of_url(url: &str) -> Vec<u8> {
-    [b"peer/", url.as_bytes()].concat()
-}
-
 /// Raw key, in the same space, of the record of an epoch: keys are in the order of epochs.
 pub fn epoch_key(epoch: u64) -> Vec<u8> {
     [EPOCH_PREFIX, &epoch.to_be_bytes()].concat()
@@ -72,10 +67,8 @@ pub const THROTTLE_KEY: &[u8] = b"throttle";
 /// Raw key, in the same space, of the losses that operators accepted at this member.
 pub const LOSSES_KEY: &[u8] = b"losses";
 
+/// Of both records.
 const FORMAT: u8 = 1;
-
-/// The format of a peer's record. Formats 1 and 2 end before the life and before the clock.
-const PEER_FORMAT: u8 = 3;
 
 /// A folder's record of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -541,9 +534,9 @@ impl Peer {
         }
     }
 
-    /// Format 3 of docs/format/notes.md.
+    /// Format 1 of docs/format/notes.md.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![PEER_FORMAT];
+        let mut out = vec![FORMAT];
         out.extend_from_slice(&self.node.to_le_bytes());
         out.extend_from_slice(&self.boot.to_le_bytes());
         out.extend_from_slice(&self.life.to_le_bytes());
@@ -551,23 +544,16 @@ impl Peer {
         out
     }
 
-    /// Reads it back, and the shorter formats before it; `None` = the bytes are not this record.
+    /// Reads it back; `None` = the bytes are not this record.
     pub fn decode(bytes: &[u8]) -> Option<Peer> {
-        let (format, mut rest) = bytes.split_first()?;
-        let mut peer = Peer {
+        let mut rest = bytes.strip_prefix(&[FORMAT])?;
+        let peer = Peer {
             node: u128::from_le_bytes(take(&mut rest)?),
             boot: u64::from_le_bytes(take(&mut rest)?),
-            life: 0,
-            clock: 0,
+            life: u64::from_le_bytes(take(&mut rest)?),
+            clock: u64::from_le_bytes(take(&mut rest)?),
         };
-        if *format >= 2 {
-            peer.life = u64::from_le_bytes(take(&mut rest)?);
-        }
-        if *format >= 3 {
-            peer.clock = u64::from_le_bytes(take(&mut rest)?);
-        }
-        let is_ours = rest.is_empty() && (1..=PEER_FORMAT).contains(format);
-        is_ours.then_some(peer)
+        rest.is_empty().then_some(peer)
     }
 }
 

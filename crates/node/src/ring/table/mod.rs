@@ -216,8 +216,7 @@ impl std::error::Error for BadStep {}
 
 impl OwnerTable {
     /// The table that a cluster is founded with: [`Ring::new`]'s owners for the replication factor.
-    /// So a cluster of an older release goes on without a move. The founders' numbers are
-    /// [`OwnerTable::founders`].
+    /// The founders' numbers are [`OwnerTable::founders`].
     pub fn first(topology: &Topology) -> OwnerTable {
         let ring = Ring::new(topology);
         let copies = usize::from(topology.copies());

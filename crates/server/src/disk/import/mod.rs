@@ -46,11 +46,10 @@ pub(crate) const IMPORT_LANE: usize = u32::MAX as usize;
 
 const TOKEN: u64 = (IMPORT_LANE as u64) << 32;
 const NOTE_KEY: &[u8] = b"restore";
-/// Of a node by itself, and of a cluster whose other members may run a release that knows no other.
 const NOTE_FORMAT: u8 = 1;
-/// With the largest successor number.
-const NOTE_FORMAT_SUCCESSORS: u8 = 2;
-const NOTE_HEAD_BYTES: usize = 34;
+/// In place of the largest successor number: the node keeps none.
+const NO_SUCCESSORS: u32 = u32::MAX;
+const NOTE_HEAD_BYTES: usize = 38;
 
 /// How far the last restore of this node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,32 +72,21 @@ pub(crate) struct RestoreState {
 
 impl RestoreState {
     fn encode(&self) -> Vec<u8> {
-        let format = match self.successors {
-            None => NOTE_FORMAT,
-            Some(_) => NOTE_FORMAT_SUCCESSORS,
-        };
-        let mut out = vec![format, u8::from(self.is_finished)];
+        let mut out = vec![NOTE_FORMAT, u8::from(self.is_finished)];
         out.extend_from_slice(&self.id.to_le_bytes());
         out.extend_from_slice(&self.hlc.to_le_bytes());
         out.extend_from_slice(&self.pages.to_le_bytes());
-        if let Some(successors) = self.successors {
-            out.extend_from_slice(&successors.to_le_bytes());
-        }
+        let successors = self.successors.unwrap_or(NO_SUCCESSORS);
+        out.extend_from_slice(&successors.to_le_bytes());
         out.extend_from_slice(&self.position);
         out
     }
 
     fn decode(changes: u64, bytes: &[u8]) -> Option<RestoreState> {
-        let (head, rest) = bytes.split_first_chunk::<NOTE_HEAD_BYTES>()?;
-        let (successors, position) = match head[0] {
-            NOTE_FORMAT => (None, rest),
-            NOTE_FORMAT_SUCCESSORS => {
-                let (number, rest) = rest.split_first_chunk()?;
-                (Some(u32::from_le_bytes(*number)), rest)
-            }
-            _ => return None,
-        };
-        (head[1] <= 1).then(|| RestoreState {
+        let (head, position) = bytes.split_first_chunk::<NOTE_HEAD_BYTES>()?;
+        let successors = u32::from_le_bytes(head[34..].try_into().expect("4 bytes"));
+        let successors = Some(successors).filter(|number| *number != NO_SUCCESSORS);
+        (head[0] == NOTE_FORMAT && head[1] <= 1).then(|| RestoreState {
             is_finished: head[1] == 1,
             successors,
             id: u128::from_le_bytes(head[2..18].try_into().expect("16 bytes")),
@@ -121,8 +109,7 @@ impl RestoreState {
 /// The effect of a restore on the least successor number of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Numbering {
-    /// None. A node by itself gives each write a clock value of its own. A cluster with an older
-    /// version in force knows no such number.
+    /// None. A node by itself gives each write a clock value of its own.
     Kept,
     /// It is raised above the numbers of all records, when they are here.
     Raised,
@@ -489,8 +476,7 @@ impl Import {
         Ok(next)
     }
 
-    /// Lets clients in, and settles before if that was not asked for: releases that know no
-    /// `settle` send the end alone.
+    /// Lets clients in, and settles before if a start since then has lost the open table.
     pub(crate) fn finish(
         &self,
         road: &CommitPath<'_>,
