@@ -2,7 +2,7 @@
 //! request.
 //!
 //! ```text
-//! dendra-tokens 2 LF
+//! dendra-tokens 1 LF
 //! <id> <role> <prefix> <holder>[ <limits>] LF   one line a token, sorted by id; TOKENS_MAX at most
 //!   id      1 to 64 of A-Z a-z 0-9 - _ .
 //!   role    metrics | read | write | admin
@@ -12,10 +12,6 @@
 //!
 //! a token   dendra_ and 43 letters of base64url: 256 random bits, one block of SHA-256
 //! ```
-//!
-//! A table is written in the oldest form that holds it, for nodes of that time read it, too:
-//! `dendra-tokens 1` has neither certificates nor limits nor the role `metrics`, 2 has not that
-//! role, and 3 has it.
 //!
 //! Invariants
 //! 1. A token is nowhere but with its holder: the table has its hash. The hash of 256 random bits
@@ -39,8 +35,8 @@ use dendra_base::limits::KEY_BYTES_MAX;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 
-/// The first line of a table of each form, the oldest first.
-const TITLES: [&str; 3] = ["dendra-tokens 1", "dendra-tokens 2", "dendra-tokens 3"];
+/// The first line of a table, with its form.
+const TITLE: &str = "dendra-tokens 1";
 /// In front of the name of a certificate.
 const CERTIFICATE_MARK: &str = "cert:";
 /// The largest number of a limit: fifteen digits.
@@ -164,17 +160,6 @@ impl Grant {
         }
     }
 
-    /// The place in `TITLES` of the oldest form of tables that holds it.
-    fn form(&self) -> usize {
-        if self.role == TokenRole::Metrics {
-            2
-        } else {
-            let is_of_second =
-                self.quota != Quota::NONE || matches!(self.holder, Holder::Certificate(_));
-            usize::from(is_of_second)
-        }
-    }
-
     /// May its holder act in this role?
     ///
     /// # Errors
@@ -285,14 +270,11 @@ impl TokenTable {
             "the table ends within a line: each line, the last one too, ends in a line feed",
         )?;
         let mut lines = body.split('\n');
-        let title = lines.next();
-        let form = TITLES.iter().position(|known| title == Some(*known));
-        let form = form.ok_or_else(|| {
-            format!(
-                "the table begins with none of `{}`, which this release knows",
-                TITLES.join("`, `")
-            )
-        })?;
+        if lines.next() != Some(TITLE) {
+            return Err(format!(
+                "the table does not begin with `{TITLE}`, the form that this release knows"
+            ));
+        }
         let mut grants: Vec<Grant> = Vec::new();
         for (number, line) in lines.enumerate() {
             let grant = read_line(line).ok_or_else(|| {
@@ -309,14 +291,6 @@ impl TokenTable {
                 return Err(format!("there are more than {TOKENS_MAX} tokens"));
             }
             grants.push(grant);
-        }
-        // One spelling for one table: the oldest form that holds it.
-        let oldest = form_of(&grants);
-        if oldest != form {
-            return Err(format!(
-                "a table with these lines begins with `{}`",
-                TITLES[oldest]
-            ));
         }
         grants.sort_by(|one, other| one.holder.cmp(&other.holder));
         let mut pairs = grants.iter().zip(grants.iter().skip(1));
@@ -344,8 +318,7 @@ impl TokenTable {
 
     /// The bytes that `parse` reads.
     pub fn to_text(&self) -> String {
-        let title = TITLES[form_of(&self.grants)];
-        let mut text = format!("{title}\n");
+        let mut text = format!("{TITLE}\n");
         for grant in self.by_id() {
             let prefix = spelt(&grant.prefix);
             let (id, role) = (&grant.id, grant.role.as_str());
@@ -478,11 +451,6 @@ impl TokenTable {
         let grants: Vec<Grant> = others.cloned().collect();
         (grants.len() < self.grants.len()).then_some(TokenTable { grants })
     }
-}
-
-/// The place in `TITLES` of the oldest form that holds these.
-fn form_of(grants: &[Grant]) -> usize {
-    grants.iter().map(Grant::form).max().unwrap_or(0)
 }
 
 /// The bytes by which a hash is looked for.
@@ -682,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_and_limits_stand_in_a_table_of_the_second_form() {
+    fn certificates_and_limits_stand_in_a_table() {
         let mut limited = grant("app", TokenRole::Write, b"a/");
         limited.quota = Quota {
             requests_per_second: Some(500),
@@ -692,11 +660,10 @@ mod tests {
         let mut web = grant("web", TokenRole::Read, b"");
         web.holder = Holder::Certificate("spiffe://a/web".to_owned());
         let first = table(&[grant("old", TokenRole::Read, b"")]);
-        assert!(first.to_text().starts_with("dendra-tokens 1\n"));
         let second = table(&[limited.clone(), web.clone()]);
         let text = second.to_text();
         let mut lines = text.lines();
-        assert_eq!(lines.next(), Some("dendra-tokens 2"));
+        assert_eq!(lines.next(), Some("dendra-tokens 1"));
         let line = lines.next().expect("app");
         assert!(line.ends_with(" requests=500 stored=1073741824"), "{line}");
         assert_eq!(lines.next(), Some("web read - cert:spiffe://a/web"));
@@ -706,11 +673,9 @@ mod tests {
         assert_eq!(place.map(|place| &second.grants()[place]), Some(&web));
         assert_eq!(second.place_of_certificate("web"), None);
         assert_eq!(first.place_of_certificate("old"), None);
-        // Not the form of a table of tokens alone, and the other way round.
-        let other = text.replace("tokens 2", "tokens 1");
-        assert!(TokenTable::parse(other.as_bytes()).is_err());
-        let other = first.to_text().replace("tokens 1", "tokens 2");
-        assert!(TokenTable::parse(other.as_bytes()).is_err());
+        // A later form.
+        let later = text.replace("tokens 1", "tokens 2");
+        assert!(TokenTable::parse(later.as_bytes()).is_err());
         for (right, wrong) in [
             ("requests=500 stored=1073741824", "stored=1 requests=500"),
             ("requests=500", "requests=0"),
@@ -743,19 +708,12 @@ mod tests {
     }
 
     #[test]
-    fn the_role_of_metrics_stands_in_a_table_of_the_third_form_and_is_of_no_key() {
+    fn the_role_of_metrics_is_of_no_key() {
         let scraper = grant("scraper", TokenRole::Metrics, b"");
         let with = table(&[grant("app", TokenRole::Read, b"a/"), scraper.clone()]);
         let text = with.to_text();
-        assert!(text.starts_with("dendra-tokens 3\n"), "{text}");
         assert!(text.contains("\nscraper metrics - "), "{text}");
         assert_eq!(TokenTable::parse(text.as_bytes()), Ok(with.clone()));
-        for older in ["tokens 1", "tokens 2"] {
-            let other = text.replace("tokens 3", older);
-            assert!(TokenTable::parse(other.as_bytes()).is_err(), "{older}");
-        }
-        let without = with.without("scraper").expect("it is there");
-        assert!(without.to_text().starts_with("dendra-tokens 1\n"));
         let of_keys = grant("other", TokenRole::Metrics, b"a/");
         let mut limited = grant("other", TokenRole::Metrics, b"");
         limited.quota.requests_per_second = Some(1);
@@ -863,7 +821,7 @@ mod tests {
 
         #[test]
         fn what_is_read_is_written_the_same(text in
-            "(dendra-tokens [123]\n)?([a-c]{0,2} (metrics|read|admin|x) (-|%2D|%41|a|%ff|%FF) ([0-9a-f]{64}|cert:[a/]{1,2})( requests=[05]{1,2})?( stored=1)?\n){0,3}") {
+            "(dendra-tokens [12]\n)?([a-c]{0,2} (metrics|read|admin|x) (-|%2D|%41|a|%ff|%FF) ([0-9a-f]{64}|cert:[a/]{1,2})( requests=[05]{1,2})?( stored=1)?\n){0,3}") {
             if let Ok(table) = TokenTable::parse(text.as_bytes()) {
                 prop_assert_eq!(table.to_text(), text);
             }
