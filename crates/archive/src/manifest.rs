@@ -1,7 +1,7 @@
 //! The manifest of a backup: everything that it consists of, each file with its checksum.
 //!
 //! ```text
-//! { "format": 1 or 2, "id": …, "began_ms": …, "cut_ms": …, "hlc": …, "cluster": …, "nodes": [ … ] }
+//! { "format": 1, "id": …, "began_ms": …, "cut_ms": …, "hlc": …, "cluster": …, "nodes": [ … ] }
 //! checksum <xxh3-128 of all bytes in front of this line, 32 hexadecimal digits>
 //! ```
 //!
@@ -11,7 +11,6 @@
 //! Invariants
 //! 1. A manifest without its last line, or with another checksum, is refused as a whole.
 //! 2. Unknown fields are passed over; a later format is refused.
-//! 3. A manifest with kept tables has format 2: a program that would pass over them refuses it.
 //!
 //! Not here: where it is kept (crate `dendra`), objects (`object.rs`).
 //! See: docs/format/backup.md.
@@ -21,10 +20,7 @@ use serde_json::{Value, json};
 use std::io;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// All tables are those of one checkpoint of each node.
 const FORMAT: u64 = 1;
-/// Some nodes have tables that were written since that checkpoint.
-const FORMAT_KEPT: u64 = 2;
 const SEALED_MAGIC: [u8; 8] = *b"DNDRSEAL";
 const SEALED_FORMAT: u32 = 1;
 /// Magic, format, the key's id, the salt.
@@ -84,8 +80,8 @@ pub struct BackupCluster {
     pub replication_factor: u64,
     /// URLs of its members.
     pub members: Vec<String>,
-    /// The least successor number of its conditional writes. It is 0 in a cluster that no backup
-    /// was restored into, and in backups of releases that did not know it.
+    /// The least successor number of its conditional writes; 0 in a cluster that no backup was
+    /// restored into.
     pub least_successor: u32,
 }
 
@@ -153,9 +149,8 @@ impl BackupManifest {
                 "least_successor": cluster.least_successor,
             })
         });
-        let is_incremental = self.is_incremental();
         let page = json!({
-            "format": if is_incremental { FORMAT_KEPT } else { FORMAT },
+            "format": FORMAT,
             "dendra": env!("CARGO_PKG_VERSION"),
             "id": self.id,
             "began_ms": self.began_ms,
@@ -232,10 +227,10 @@ impl BackupManifest {
         }
         let page: Value = serde_json::from_str(page).map_err(|e| e.to_string())?;
         match page["format"].as_u64() {
-            Some(FORMAT | FORMAT_KEPT) => {}
+            Some(FORMAT) => {}
             other => {
                 return Err(format!(
-                    "it has format {}, and this program reads {FORMAT_KEPT}: use a newer one",
+                    "it has format {}, and this program reads {FORMAT}: use a newer one",
                     other.map_or("none".to_owned(), |format| format.to_string())
                 ));
             }
@@ -295,10 +290,7 @@ pub fn cluster(value: &Value) -> Option<Option<BackupCluster>> {
         epoch: value["epoch"].as_u64()?,
         replication_factor: value["replication_factor"].as_u64()?,
         members: members.iter().map(text).collect::<Option<_>>()?,
-        least_successor: match &value["least_successor"] {
-            Value::Null => 0,
-            number => u32::try_from(number.as_u64()?).ok()?,
-        },
+        least_successor: u32::try_from(value["least_successor"].as_u64()?).ok()?,
     }))
 }
 
@@ -313,11 +305,6 @@ fn read(page: &Value) -> Option<BackupManifest> {
     };
     let node = |node: &Value| {
         let listed = |files: &Value| files.as_array()?.iter().map(file).collect::<Option<_>>();
-        // A release before them wrote neither tables nor a mark.
-        let kept = match &node["kept"] {
-            Value::Null => Vec::new(),
-            kept => listed(kept)?,
-        };
         let mark = match &node["mark"] {
             Value::Null => None,
             mark => Some(digits(mark)?),
@@ -327,7 +314,7 @@ fn read(page: &Value) -> Option<BackupManifest> {
             node: digits(&node["node"])?,
             hlc: clock(&node["hlc"])?,
             files: listed(&node["files"])?,
-            kept,
+            kept: listed(&node["kept"])?,
             mark,
         })
     };
@@ -457,51 +444,16 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_with_tables_since_a_checkpoint_is_refused_by_a_program_that_does_not_know_them() {
+    fn tables_since_a_checkpoint_count() {
         let mut manifest = manifest();
-        manifest.nodes[0].mark = Some(77);
-        let full = String::from_utf8(manifest.encode()).expect("text");
-        assert!(full.contains("\"format\": 1,"), "older programs read it");
         manifest.nodes[0].kept.push(BackupFile {
             name: "0000000000000009.tbl".to_owned(),
             bytes: 10,
             object: 8,
             checksum: 9,
         });
-        let text = String::from_utf8(manifest.encode()).expect("text");
-        assert!(text.contains("\"format\": 2,"), "they refuse it");
         assert_eq!(manifest.bytes(), 44);
-        assert_eq!(BackupManifest::decode(text.as_bytes()), Ok(manifest));
-    }
-
-    #[test]
-    fn a_manifest_of_before_marks_is_read() {
-        let manifest = manifest();
-        let text = String::from_utf8(manifest.encode()).expect("text");
-        let lines = text.lines().filter(|line| {
-            let known = ["\"kept\"", "\"mark\"", "checksum "];
-            !known.iter().any(|it| line.trim_start().starts_with(it))
-        });
-        let page: String = lines.map(|line| format!("{line}\n")).collect();
-        // A comma is left behind the last field of an object, or the fields stand in another order.
-        let page: Value = serde_json::from_str(&page).expect("an object");
-        assert_eq!(BackupManifest::decode(&with_checksum(&page)), Ok(manifest));
-    }
-
-    #[test]
-    fn a_manifest_without_a_least_successor_number_is_of_a_cluster_without_one() {
-        let mut manifest = manifest();
-        let text = String::from_utf8(manifest.encode()).expect("text");
-        let lines = text.lines().filter(|line| {
-            let known = ["\"least_successor\"", "checksum "];
-            !known.iter().any(|it| line.trim_start().starts_with(it))
-        });
-        let page: String = lines.map(|line| format!("{line}\n")).collect();
-        let page: Value = serde_json::from_str(&page).expect("an object");
-        let cluster = manifest.cluster.as_mut().expect("it is of one");
-        assert_eq!(cluster.least_successor, 70_000);
-        cluster.least_successor = 0;
-        assert_eq!(BackupManifest::decode(&with_checksum(&page)), Ok(manifest));
+        assert!(manifest.is_incremental());
     }
 
     fn with_checksum(page: &Value) -> Vec<u8> {
@@ -515,13 +467,13 @@ mod tests {
         let text = String::from_utf8(manifest().encode()).expect("text");
         let (page, _) = text.rsplit_once("checksum ").expect("its last line");
         let mut page: Value = serde_json::from_str(page).expect("an object");
-        for format in [serde_json::json!(FORMAT_KEPT + 1), Value::Null] {
+        for format in [serde_json::json!(FORMAT + 1), Value::Null] {
             page["format"] = format;
             let read = BackupManifest::decode(&with_checksum(&page));
             let why = read.expect_err("it may have what this program passes over");
             assert!(why.ends_with("use a newer one"), "{why}");
         }
-        page["format"] = serde_json::json!(FORMAT_KEPT);
+        page["format"] = serde_json::json!(FORMAT);
         assert_eq!(
             BackupManifest::decode(&with_checksum(&page)),
             Ok(manifest())

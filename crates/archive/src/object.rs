@@ -7,9 +7,9 @@
 //!          the footer so far, "DNDROBJ1"
 //! ```
 //!
-//! encrypted: format 2, the key's id u64, 32 bytes of salt behind the head. Each frame is a sealed
-//! chunk, its first byte 1 = zstd, 0 = not compressed. Then a sealed chunk with all stored lengths
-//! and the footer's first 32 bytes, its length u32, zero u32, "DNDROBJ2"
+//! encrypted: "DNDRSOBJ" in front, and the key's id u64, 32 bytes of salt behind the head. Each
+//! frame is a sealed chunk, its first byte 1 = zstd, 0 = not compressed. Then a sealed chunk with all
+//! stored lengths and the footer's first 32 bytes, its length u32, zero u32, "DNDRSEND"
 //!
 //! Invariants
 //! 1. The seed of a frame's checksum is its number: frames that changed places are noticed.
@@ -28,10 +28,10 @@ use std::os::unix::fs::FileExt;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64, xxh3_64_with_seed};
 
 const MAGIC: [u8; 8] = *b"DNDRBKUP";
+const MAGIC_SEALED: [u8; 8] = *b"DNDRSOBJ";
 const END_MAGIC: [u8; 8] = *b"DNDROBJ1";
-const END_MAGIC_SEALED: [u8; 8] = *b"DNDROBJ2";
+const END_MAGIC_SEALED: [u8; 8] = *b"DNDRSEND";
 const FORMAT: u32 = 1;
-const FORMAT_SEALED: u32 = 2;
 const HEAD_BYTES: usize = 16;
 /// The head, the key's id, the salt.
 const SEALED_HEAD_BYTES: usize = HEAD_BYTES + 8 + SALT_BYTES;
@@ -54,6 +54,10 @@ const FRAMES_MAX: u32 = 1 << 20;
 /// Bytes of a stored frame beside its content: those that sealing adds, and those that zstd adds to
 /// little.
 const STORED_MORE_MAX: usize = 1 << 10;
+
+fn magic(key: Option<&BackupKey>) -> [u8; 8] {
+    if key.is_some() { MAGIC_SEALED } else { MAGIC }
+}
 
 /// The content of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,9 +162,8 @@ impl<W: Write> ObjectWriter<W> {
         key: Option<&BackupKey>,
         content: u128,
     ) -> io::Result<ObjectWriter<W>> {
-        let mut head = MAGIC.to_vec();
-        let format = if key.is_some() { FORMAT_SEALED } else { FORMAT };
-        head.extend_from_slice(&format.to_le_bytes());
+        let mut head = magic(key).to_vec();
+        head.extend_from_slice(&FORMAT.to_le_bytes());
         head.extend_from_slice(&(FRAME_BYTES as u32).to_le_bytes());
         let chunks = match key {
             None => None,
@@ -361,13 +364,12 @@ impl ObjectReader {
         file.read_exact_at(&mut head, 0)?;
         let format = u32::from_le_bytes(fixed(&head[8..12]));
         let frame_bytes = u64::from(u32::from_le_bytes(fixed(&head[12..16])));
-        if head[..8] != MAGIC || frame_bytes == 0 || frame_bytes > FRAME_BYTES_MAX {
+        if head[..8] != magic(key) || frame_bytes == 0 || frame_bytes > FRAME_BYTES_MAX {
             return Err(damaged("its first bytes are not those of an object"));
         }
-        let expected = if key.is_some() { FORMAT_SEALED } else { FORMAT };
-        if format != expected {
+        if format != FORMAT {
             return Err(damaged(format!(
-                "it has format {format}, and format {expected} was expected: use a newer program, or copy it anew"
+                "it has format {format}, and format {FORMAT} was expected: use a newer program, or copy it anew"
             )));
         }
         let (form, end) = match key {

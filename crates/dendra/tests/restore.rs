@@ -559,7 +559,7 @@ fn a_member_that_has_ended_reads_and_writes_at_those_that_have_settled() {
 }
 
 /// One of three scripted members.
-fn scripted_member(number: usize, settles: bool, request: &Request) -> Reply {
+fn scripted_member(number: usize, request: &Request) -> Reply {
     let urls = ["http://a:1", "http://b:1", "http://c:1"];
     let standing = match request.line.as_str() {
         "GET /v0/restore" => serde_json::Value::Null,
@@ -567,18 +567,15 @@ fn scripted_member(number: usize, settles: bool, request: &Request) -> Reply {
             "id": "1", "finished": false, "hlc": "1", "pages": 0, "position": "",
         }),
     };
-    let mut page = serde_json::json!({
+    let page = serde_json::json!({
         "node": format!("{:032x}", 42 + number),
         "cluster": {
-            "name": "x", "epoch": 1, "replication_factor": 3,
+            "name": "x", "epoch": 1, "replication_factor": 3, "least_successor": 0,
             "self": urls[number], "members": urls,
         },
         "empty": true,
         "restore": standing,
     });
-    if settles {
-        page["settles"] = true.into();
-    }
     answer("200 OK", &[], page.to_string().as_bytes())
 }
 
@@ -588,7 +585,6 @@ type Steps = Arc<Mutex<Vec<String>>>;
 /// Restores into three members, whose answers to steps of the end are `script`'s.
 fn restore_into_three(
     from: &Path,
-    settles: [bool; 3],
     script: impl Fn(&str, usize) -> Option<Reply> + Send + Sync + Clone + 'static,
 ) -> (Run, Vec<String>, Vec<ScriptedNode>) {
     let steps = Steps::default();
@@ -596,15 +592,14 @@ fn restore_into_three(
         .map(|number| {
             let (steps, script) = (Arc::clone(&steps), script.clone());
             ScriptedNode::start(move |request, _| {
-                let settles = settles[number];
                 let step = request.line.strip_prefix("POST /v0/restore/");
                 let Some(step) = step.and_then(|it| it.split('?').next()) else {
-                    return scripted_member(number, settles, request);
+                    return scripted_member(number, request);
                 };
                 let mut steps = steps.lock().expect("no panic");
                 steps.push(format!("{step} {number}"));
                 let scripted = script(step, number);
-                scripted.unwrap_or_else(|| scripted_member(number, settles, request))
+                scripted.unwrap_or_else(|| scripted_member(number, request))
             })
         })
         .collect();
@@ -624,12 +619,12 @@ fn sorted(steps: &[String]) -> Vec<&str> {
 fn no_member_is_told_to_let_clients_in_before_all_have_settled() {
     let backups = folder();
     backup(backups.path());
-    let (run, steps, _) = restore_into_three(backups.path(), [true; 3], |_, _| None);
+    let (run, steps, _) = restore_into_three(backups.path(), |_, _| None);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     assert_eq!(sorted(&steps[..3]), ["settle 0", "settle 1", "settle 2"]);
     assert_eq!(sorted(&steps[3..]), ["finish 0", "finish 1", "finish 2"]);
 
-    let (run, steps, _) = restore_into_three(backups.path(), [true; 3], |step, number| {
+    let (run, steps, _) = restore_into_three(backups.path(), |step, number| {
         let is_full = (step, number) == ("settle", 1);
         is_full.then(|| answer("507 Insufficient Storage", &[], b"the disk is full\n"))
     });
@@ -640,28 +635,12 @@ fn no_member_is_told_to_let_clients_in_before_all_have_settled() {
 }
 
 #[test]
-fn members_of_an_older_release_end_first_and_several_of_them_are_named() {
+fn a_member_that_forgets_the_restore_before_it_has_settled_gets_the_pages_again() {
     let backups = folder();
     backup(backups.path());
-    // One of them finds all records at the others.
-    let (run, steps, _) = restore_into_three(backups.path(), [true, false, true], |_, _| None);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(!run.stderr.contains("keep clients away"), "{}", run.stderr);
-    assert_eq!(sorted(&steps[..2]), ["settle 0", "settle 2"]);
-    assert_eq!(steps[2], "finish 1");
-    assert_eq!(sorted(&steps[3..]), ["finish 0", "finish 2"]);
-
-    let (run, steps, _) = restore_into_three(backups.path(), [true, false, false], |_, _| None);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    let words = "keep clients away until this command has ended: http://b:1 and http://c:1 run";
-    assert!(run.stderr.contains(words), "{}", run.stderr);
-    assert_eq!(steps[0], "settle 0");
-    assert_eq!(sorted(&steps[1..3]), ["finish 1", "finish 2"]);
-    assert_eq!(steps[3..], ["finish 0"]);
-
-    // One that runs an older release since the begin: all are asked again, and none was let in.
-    let (run, steps, nodes) = restore_into_three(backups.path(), [true; 3], |step, number| {
-        ((step, number) == ("settle", 2)).then(|| answer("404 Not Found", &[], b""))
+    // All are asked again, and none was let in.
+    let (run, steps, nodes) = restore_into_three(backups.path(), |step, number| {
+        ((step, number) == ("settle", 2)).then(|| answer("412 Precondition Failed", &[], b""))
     });
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     assert!(

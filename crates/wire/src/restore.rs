@@ -1,7 +1,7 @@
 //! One page of a restore: records with the versions that they had, for one node to keep.
 //!
 //! ```text
-//! 0 magic "DNDRPAG2"   8 restore u128   24 number u64   32 length of `behind` u16
+//! 0 magic "DNDRPAG1"   8 restore u128   24 number u64   32 length of `behind` u16
 //! 34 length of the position u16   36 records u32   40 behind …   position …
 //! record … record      xxh3-64 of everything in front of it
 //! record   key length u16 | cell length u32 | raw key | encoded cell           numbers: little-endian
@@ -21,7 +21,7 @@ use dendra_base::{CellRef, Key};
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
-const MAGIC: [u8; 8] = *b"DNDRPAG2";
+const MAGIC: [u8; 8] = *b"DNDRPAG1";
 const HEAD_BYTES: usize = 40;
 const RECORD_HEAD_BYTES: usize = 6;
 const CHECKSUM_BYTES: usize = 8;

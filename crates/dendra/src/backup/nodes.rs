@@ -97,12 +97,9 @@ pub(crate) struct RestoreStanding {
     pub(crate) node: u128,
     pub(crate) place: NodePlace,
     pub(crate) is_empty: bool,
-    /// Does it know the step before the end? A release before that one does not say so.
-    pub(crate) settles: bool,
     /// Of the last restore: its id, is it finished, and the position.
     pub(crate) restore: Option<(u128, bool, Vec<u8>)>,
-    /// The largest successor number of its records. `None` where a restore raises no least one: at
-    /// a node by itself, and in a cluster of an older release.
+    /// The largest successor number of its records; `None` at a node by itself.
     pub(crate) successors: Option<u32>,
 }
 
@@ -383,7 +380,6 @@ impl AdminNode {
                 node: manifest::digits(&page["node"])?,
                 place: self.place(&page)?,
                 is_empty: page["empty"].as_bool()?,
-                settles: page["settles"].as_bool().unwrap_or(false),
                 restore: match &page["restore"] {
                     Value::Null => None,
                     it => Some(restore(it)?),
@@ -460,8 +456,7 @@ impl AdminNode {
         let answer = answer.map_err(PageRefusal::Failed)?;
         match answer.status.as_u16() {
             200..300 => Ok(()),
-            // 404: an older release runs there since it was asked where it stands.
-            404 | 412 => Err(PageRefusal::Behind(self.refused(&answer))),
+            412 => Err(PageRefusal::Behind(self.refused(&answer))),
             _ => Err(PageRefusal::Failed(self.refused(&answer))),
         }
     }

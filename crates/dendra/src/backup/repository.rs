@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 const MARK_TEXT: &str = "backups of Dendra, format 1: see `dendra backup list`\n";
 /// In front of the id of the key.
-const MARK_SEALED: &str = "backups of Dendra, format 2, encrypted with the key ";
+const MARK_SEALED: &str = "backups of Dendra, format 1, encrypted with the key ";
 const MARK_BYTES_MAX: u64 = 4 << 10;
 const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 

@@ -15,7 +15,7 @@
 //! 4. A member that starts again in the middle ends no restore: the next round sends the records
 //!    that it lacks. Rounds without progress are bounded by `STANDSTILLS_MAX`.
 //! 5. No member is told to let clients in before every one has settled: has all of its records in
-//!    tables, where the others find them. Members of an older release cannot settle, and end first.
+//!    tables, where the others find them.
 //! 6. Nor before an epoch of the cluster has raised its least successor number. It is then above
 //!    those of all records and of the cluster that was backed up, by a drawn amount. So no
 //!    conditional write here gets the version of one there. A command that goes on keeps the number
@@ -68,16 +68,13 @@ pub(crate) struct Restored {
 struct OpenMembers<'a> {
     /// The lowest of their positions.
     behind: Vec<u8>,
-    /// Those that know `settle`.
-    settling: Vec<&'a AdminNode>,
-    /// Those of an older release.
-    older: Vec<&'a AdminNode>,
+    nodes: Vec<&'a AdminNode>,
 }
 
 impl<'a> OpenMembers<'a> {
     /// Those of `nodes`, by their answers to the begin; `None` when all have ended.
     fn of(nodes: &'a [AdminNode], begun: &[RestoreStanding]) -> Option<OpenMembers<'a>> {
-        let (mut behind, mut settling, mut older) = (None, Vec::new(), Vec::new());
+        let (mut behind, mut open) = (None, Vec::new());
         for (node, standing) in nodes.iter().zip(begun) {
             let position = match &standing.restore {
                 Some((_, true, _)) => continue,
@@ -85,16 +82,11 @@ impl<'a> OpenMembers<'a> {
                 None => b"",
             };
             behind = Some(behind.map_or(position, |least: &[u8]| least.min(position)));
-            if standing.settles {
-                settling.push(node)
-            } else {
-                older.push(node)
-            }
+            open.push(node);
         }
         Some(OpenMembers {
             behind: behind?.to_vec(),
-            settling,
-            older,
+            nodes: open,
         })
     }
 }
@@ -195,15 +187,6 @@ impl<'a> Undertaking<'a> {
             let note = format!("going on {}", show_position(&open.behind));
             self.console.note(&note);
         }
-        let older = begun.iter().filter(|it| !it.settles);
-        let older: Vec<&str> = older.map(|it| it.place.url.as_str()).collect();
-        if older.len() > 1 && !open.older.is_empty() {
-            self.console.note(&format!(
-                "keep clients away until this command has ended: {} run an older release, and one \
-                 that has ended may tell a key as missing that another one has",
-                older.join(" and ")
-            ));
-        }
         Ok(Some(open))
     }
 
@@ -218,8 +201,7 @@ impl<'a> Undertaking<'a> {
         let counted = std::mem::take(&mut self.counted);
         let source = self.pages(&open.behind, counted).map_err(unreadable)?;
         let pace = self.order.bytes_per_second;
-        let members: Vec<&AdminNode> = open.settling.iter().chain(&open.older).copied().collect();
-        let (sent, ended) = sending::send(source, &members, pace, self.console).await;
+        let (sent, ended) = sending::send(source, &open.nodes, pace, self.console).await;
         self.counted = sent.counted;
         self.restored.values += sent.values;
         self.restored.tombstones += sent.tombstones;
@@ -230,22 +212,22 @@ impl<'a> Undertaking<'a> {
         Ok(())
     }
 
-    /// Lets clients in, once every member has settled. An older member settles when it ends: so it
-    /// goes before the others, and then it finds all records of those.
+    /// Lets clients in, once every member has settled.
     async fn end(&self, open: &OpenMembers<'_>, position: &[u8]) -> Result<(), PageRefusal> {
         let id = self.id;
-        let settled = join_all(open.settling.iter().map(|node| node.settle(id, position)));
+        let settled = join_all(open.nodes.iter().map(|node| node.settle(id, position)));
         settled.await.into_iter().collect::<Result<(), _>>()?;
         let least = self.raise(open).await?;
-        for members in [&open.older, &open.settling] {
-            let ended = join_all(members.iter().map(|node| node.finish(id, position, least)));
-            ended.await.into_iter().collect::<Result<(), _>>()?;
-        }
-        Ok(())
+        let ended = join_all(
+            open.nodes
+                .iter()
+                .map(|node| node.finish(id, position, least)),
+        );
+        ended.await.into_iter().collect()
     }
 
-    /// The least successor number of the cluster, raised unless it is; `None` where members know
-    /// none. A run of this command before may have raised it.
+    /// The least successor number of the cluster, raised unless it is; `None` for a node by itself.
+    /// A run of this command before may have raised it.
     ///
     /// Requires: all members have settled, so that each tells the numbers of all its records.
     async fn raise(&self, open: &OpenMembers<'_>) -> Result<Option<LeastSuccessor>, PageRefusal> {
@@ -255,7 +237,6 @@ impl<'a> Undertaking<'a> {
             let standings = standings.map_err(PageRefusal::Failed)?;
             let known = standings.iter().map(|it| it.successors);
             let Some(numbers) = known.collect::<Option<Vec<u32>>>() else {
-                self.warn_of_etags(&standings);
                 return Ok(None);
             };
             let of_backup = self.manifest.cluster.as_ref().map(|it| it.least_successor);
@@ -275,7 +256,7 @@ impl<'a> Undertaking<'a> {
             }
             let chance = u32::from_le_bytes(key::random().map_err(PageRefusal::Failed)?);
             let wanted = LeastSuccessor::behind(largest, chance % LeastSuccessor::CHANCES);
-            let Some(node) = open.settling.first() else {
+            let Some(node) = open.nodes.first() else {
                 return Ok(None);
             };
             // Each member ends once it knows that epoch. Refused: another command raised it.
@@ -288,16 +269,6 @@ impl<'a> Undertaking<'a> {
             Exit::FAILURE,
             sentence.to_owned(),
         )))
-    }
-
-    /// A cluster of an older release, or in which an older version is in force.
-    fn warn_of_etags(&self, standings: &[RestoreStanding]) {
-        if standings.iter().any(|it| it.place.cluster.is_some()) {
-            self.console.note(
-                "an older version of the cluster is in force: let no client use an ETag of before, \
-                 for a conditional write here may get one that the old cluster gave",
-            );
-        }
     }
 }
 

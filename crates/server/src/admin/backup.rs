@@ -391,7 +391,6 @@ fn state_page(shared: &Shared, state: Option<&RestoreState>, is_empty: bool) -> 
         "cluster": place(shared),
         "empty": is_empty,
         // A release without this word knows no `settle`.
-        "settles": true,
         "restore": restore,
     })
 }
