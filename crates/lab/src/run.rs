@@ -283,7 +283,6 @@ pub struct OpResult {
     pub response: Latency,
     /// Of `response`, those that were given up: subtracted from it, those that did as asked are
     /// left.
-    #[serde(default)]
     pub given_up: Latency,
     /// From the first byte sent to the last byte of the answer: `ok` answers.
     pub service: Latency,
@@ -311,7 +310,6 @@ pub struct Second {
     /// given up,
     pub timeouts: u64,
     /// of these, never sent: no connection was free in time,
-    #[serde(default)]
     pub unsent: u64,
     /// connection broke.
     pub broken: u64,
@@ -382,7 +380,6 @@ pub struct Generator {
     /// Time spun away while waiting for the next instant.
     pub spun_s: f64,
     /// Time in which its threads were ready to run and others had the processor.
-    #[serde(default)]
     pub starved_s: f64,
     /// Wall time times threads: the most that it could have used.
     pub available_s: f64,
@@ -393,7 +390,6 @@ pub struct Generator {
     /// Connections opened, the first ones included.
     pub connects: u64,
     /// Of these, those in the place of one that had ended.
-    #[serde(default)]
     pub reconnects: u64,
     /// Second by second since the start of the phase.
     pub seconds: Vec<GeneratorSecond>,
@@ -407,7 +403,6 @@ pub struct GeneratorSecond {
     /// Requests that were due and waited for a connection at the end of the second.
     pub backlog: u64,
     /// Connections opened in it in the place of ones that had ended.
-    #[serde(default)]
     pub reconnects: u64,
     /// CPU seconds of all threads in it, spinning left out.
     pub cpu_s: f64,
@@ -498,20 +493,15 @@ pub enum SearchWhy {
 pub struct OverloadCourse {
     /// The rate that is multiplied: the knee, or the rate that was given.
     pub base_rate: f64,
-    /// The rate before and after each step, a share of `base_rate`; zero in older records, where it
-    /// was `base_rate`.
-    #[serde(default)]
+    /// The rate before and after each step, a share of `base_rate`.
     pub calm_rate: f64,
     /// Index in [`Run::phases`] of the calm phase before the first step.
     pub base_phase: usize,
     /// 99th percentile of the response time of requests that did as asked in that phase.
-    #[serde(default)]
     pub calm_p99_us: f64,
     /// The same of the service time.
-    #[serde(default)]
     pub calm_service_p99_us: f64,
     /// The most goodput of any phase of the run whose generator was not the bottleneck.
-    #[serde(default)]
     pub peak_goodput: f64,
     /// One for each factor.
     pub steps: Vec<OverloadStep>,
@@ -538,7 +528,6 @@ pub struct OverloadStep {
     /// Response time of those that did as asked, 99th percentile.
     pub accepted_p99_us: f64,
     /// Service time of the same, 99th percentile: from the send, without the wait for a connection.
-    #[serde(default)]
     pub service_p99_us: f64,
     /// Seconds from the end of the overload until a second was as good as before it; null when
     /// none was.

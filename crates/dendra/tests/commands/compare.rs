@@ -24,8 +24,8 @@ fn record(rate: u64, ok: u64) -> Value {
         "verdict": {"verdict": "valid"}, "is_cut": false, "notes": [],
         "phases": [{"name": "measure", "kind": "measure", "start_s": 0.0, "length_s": 1.0, "rate": rate,
             "verdict": {"verdict": "valid"}, "counts": counts, "ops": [], "targets": [],
-            "generator": {"send_lag": none, "missed": 0, "send_lag_limit_us": 1000.0, "cpu_s": 0.0, "spun_s": 0.0,
-                "available_s": 1.0, "busiest_share": 0.1, "cpu_us_per_request": 1.0, "connects": 1, "seconds": []}}],
+            "generator": {"send_lag": none, "missed": 0, "send_lag_limit_us": 1000.0, "cpu_s": 0.0, "spun_s": 0.0, "starved_s": 0.0,
+                "available_s": 1.0, "busiest_share": 0.1, "cpu_us_per_request": 1.0, "connects": 1, "reconnects": 0, "seconds": []}}],
         "servers": []})
 }
 

@@ -147,17 +147,9 @@ pub(crate) fn search_table(search: &SearchCourse) -> HtmlTable {
     table
 }
 
-/// The rate before and after each step.
-fn calm_rate(overload: &OverloadCourse) -> f64 {
-    match overload.calm_rate {
-        rate if rate > 0.0 => rate,
-        _ => overload.base_rate,
-    }
-}
-
 /// Planned against done, at and beyond the knee.
 pub(crate) fn overload_chart(run: &Run, overload: &OverloadCourse) -> Chart {
-    let calm_rate = calm_rate(overload);
+    let calm_rate = overload.calm_rate;
     let calm = match run.phases.get(overload.base_phase) {
         Some(_) => run.goodput(overload.base_phase),
         None => calm_rate,
