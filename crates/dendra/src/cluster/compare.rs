@@ -92,14 +92,7 @@ impl Office {
     async fn look(&self, with: &[&String], rate: Option<u64>) -> Result<Value, Failure> {
         let body = json!({ "with": with, "bytes_per_second": rate });
         let begun = self.order("compare", &body).await;
-        let mut page = begun.map_err(|refused| {
-            let is_unknown = refused.code.as_deref() == Some("no-such-order");
-            let mut failure = refused.failure;
-            if is_unknown {
-                failure.sentence += "; this member has an older release: upgrade it first";
-            }
-            failure
-        })?;
+        let mut page = begun?;
         loop {
             let id = page["look"].as_str().ok_or_else(|| self.strange())?;
             if page["state"] != "running" {

@@ -28,20 +28,6 @@ pub(super) struct Office {
     pub(super) console: Console,
 }
 
-/// Why there is no page.
-#[derive(Debug)]
-pub(super) struct OfficeRefusal {
-    /// The code word of the refusal; `None` without an answer.
-    pub(super) code: Option<String>,
-    pub(super) failure: Failure,
-}
-
-impl From<OfficeRefusal> for Failure {
-    fn from(refused: OfficeRefusal) -> Failure {
-        refused.failure
-    }
-}
-
 impl Office {
     pub(super) fn open(
         url: &str,
@@ -60,10 +46,10 @@ impl Office {
 
     pub(super) async fn status(&self) -> Result<Value, Failure> {
         let path = "/v0/cluster".to_owned();
-        Ok(self.ask(Method::GET, path, Bytes::new()).await?)
+        self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    pub(super) async fn order(&self, name: &str, body: &Value) -> Result<Value, OfficeRefusal> {
+    pub(super) async fn order(&self, name: &str, body: &Value) -> Result<Value, Failure> {
         let path = format!("/v0/cluster/{name}");
         self.ask(Method::POST, path, body.to_string().into()).await
     }
@@ -73,7 +59,7 @@ impl Office {
         method: Method,
         path: String,
         body: Bytes,
-    ) -> Result<Value, OfficeRefusal> {
+    ) -> Result<Value, Failure> {
         let is_order = method == Method::POST;
         let kind = is_order.then(|| ("content-type", "application/json".to_owned()));
         let ask = HttpRequest {
@@ -84,14 +70,8 @@ impl Office {
         };
         let place = self.client.place();
         let answer = self.client.send(&ask).await;
-        let answer = answer.map_err(|trouble| OfficeRefusal {
-            code: None,
-            failure: trouble.failure(place),
-        })?;
-        read(&answer).map_err(|(exit, sentence)| OfficeRefusal {
-            code: answer.code(),
-            failure: Failure::new(exit, format!("{place}: {sentence}")),
-        })
+        let answer = answer.map_err(|trouble| trouble.failure(place))?;
+        read(&answer).map_err(|(exit, sentence)| Failure::new(exit, format!("{place}: {sentence}")))
     }
 
     pub(super) fn show(&self, page: &Value, words: fn(&Value) -> Option<String>) -> ExitResult {

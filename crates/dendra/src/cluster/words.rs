@@ -80,7 +80,7 @@ pub(super) fn status(page: &Value) -> Option<String> {
     ))
 }
 
-/// The facts that the asked member alone knows of itself. An older release does not tell it.
+/// The facts that the asked member alone knows of itself.
 fn own(page: &Value) -> Option<String> {
     let (own, asked) = (&page["own"], word(&page["asked"]));
     let hints = &own["hints"];
@@ -127,7 +127,6 @@ fn horizon(page: &Value) -> Option<String> {
     if page["every_seconds"] == 0 {
         text += "the member that was asked does not raise the horizon (--forget-every-s 0)\n";
     }
-    // An older release does not tell.
     match page["narrowing_steps_left"].as_u64().unwrap_or(0) {
         0 => {}
         1 => text += "the lowered replication factor gives its copies back with the next step\n",
@@ -137,7 +136,7 @@ fn horizon(page: &Value) -> Option<String> {
         )
         .ok()?,
     }
-    // At rest members compare their copies for each step. An older release does not tell.
+    // At rest members compare their copies for each step.
     let is_late = page["late"].as_bool().unwrap_or(true);
     let is_at_rest = |held: &&Value| {
         let code = held["code"].as_str();
@@ -330,7 +329,6 @@ pub(super) fn history(page: &Value) -> Option<String> {
     }
     let mut text = String::new();
     table(&mut text, &rows);
-    // A member of an older release tells none.
     for loss in page["losses"].as_array().into_iter().flatten() {
         let lost = loss["lost"].as_array()?.iter().map(word);
         writeln!(

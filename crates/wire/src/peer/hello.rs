@@ -1,7 +1,7 @@
 //! Hellos: the speaker, its cluster, and whether the two may talk.
 //!
 //! ```text
-//! Dendra-Peer: versions=4-4; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
+//! Dendra-Peer: versions=1-1; cluster=<16 hex>; name=<pct>; epoch=<n>; topology=<16 hex>; shape=<pct>;
 //!              node=<32 hex>; origin=<n>; boot=<n>; life=<16 hex>; clock=<n>; url=<pct>; lane=<n>; loops=<n>; secret=yes;
 //!              nonce=<32 hex>[; joins=yes]
 //! agree(own, theirs) ─► the version to speak, or a refusal that names both sides
