@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test prove soak prove-codecs mutants mutants-setup outgrow-setup outgrow-cassandra demo upgrade-check dist clean
+.PHONY: help run check test prove soak prove-codecs mutants mutants-setup outgrow-setup outgrow-cassandra demo dist clean
 
 ## help: show this list
 help:
@@ -81,10 +81,6 @@ outgrow-cassandra:
 ## demo: load a real file tree, kill the node in the middle, prove that nothing is lost
 demo:
 	CARGO='$(CARGO)' scripts/demo.sh
-
-## upgrade-check: roll a loaded cluster to this tree, back, and finalize; UPGRADE_FROM=COMMIT
-upgrade-check:
-	$(CARGO) xtask upgrade
 
 ## dist: a static binary for any Linux, with symbols, SBOM and checksums, in target/dist
 dist:

@@ -5,7 +5,6 @@
 //! tidy    the rules of the house that no compiler knows            seconds
 //! planted bugs that patches put in, each of which a test must notice   a minute or two
 //! sim     seeds of the simulator, any of its options behind it      what `make soak` runs
-//! upgrade a loaded cluster forward and back                        what `make upgrade-check` runs
 //! outgrow-cassandra   a Cassandra and a front door                what `make outgrow-cassandra` runs
 //! report-look     pages of the lab in a real browser                seconds
 //! ```
@@ -27,7 +26,6 @@ mod outgrow;
 mod planted;
 mod source;
 mod tidy;
-mod upgrade;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,7 +39,6 @@ usage: cargo xtask <task>
   planted [NAME…]: do the tests notice each planted bug; --search, --reseed, --record
   sim     [--seed N [--trace]] [--seeds N] [--minutes N] [--from N]: the cluster in a made-up world
   outgrow-cassandra  a Cassandra with a front door, until Ctrl-C
-  upgrade roll a loaded cluster to this tree and back; UPGRADE_FROM names the release before
   report-look [PAGE…]   pages of the lab in a headless chromium, and pictures of them
 ";
 
@@ -57,7 +54,6 @@ fn main() -> ExitCode {
         ["ci", ..] => ci::run(&root, &arguments[1..]),
         ["tidy"] => tidy::run(&root),
         ["planted", ..] => planted::run(&root, &arguments[1..]),
-        ["upgrade"] => upgrade::run(&root),
         ["outgrow-cassandra"] => outgrow::run(&root),
         ["sim", ..] => ci::simulate(&root, &arguments[1..]),
         ["report-look", ..] => look::run(&root, &arguments[1..]),

@@ -44,11 +44,10 @@ pub struct ClusterVersions {
 }
 
 impl ClusterVersions {
-    /// Versions that this release knows. A build with the feature `next-version` acts like the next
-    /// release.
+    /// Versions that this release knows.
     pub const OWN: ClusterVersions = ClusterVersions {
         oldest: ClusterVersion::FIRST,
-        newest: ClusterVersion(if cfg!(feature = "next-version") { 2 } else { 1 }),
+        newest: ClusterVersion::FIRST,
     };
 
     /// Is it one of them?
