@@ -8,8 +8,8 @@
 //! ```
 //!
 //! encrypted: "DNDRSOBJ" in front, and the key's id u64, 32 bytes of salt behind the head. Each
-//! frame is a sealed chunk, its first byte 1 = zstd, 0 = not compressed. Then a sealed chunk with all
-//! stored lengths and the footer's first 32 bytes, its length u32, zero u32, "DNDRSEND"
+//! frame is a sealed chunk, its first byte 1 = zstd, 0 = not compressed. Then a sealed chunk with
+//! all stored lengths and the footer's first 32 bytes, its length u32, zero u32, "DNDRSEND"
 //!
 //! Invariants
 //! 1. The seed of a frame's checksum is its number: frames that changed places are noticed.

@@ -48,8 +48,8 @@ fn no_seed_takes_a_value_or_a_lock_away_before_its_end() {
     }
 }
 
-/// The only owner of a lock started with a clock that was ahead, and gave it away once more: no other
-/// owner's clock was there to judge by.
+/// The only owner of a lock started with a clock that was ahead, and gave it away once more: no
+/// other owner's clock was there to judge by.
 #[test]
 fn the_only_owner_of_a_lock_judges_its_end_by_the_clocks_of_all_members() {
     for seed in [101_126, 102_295, 105_102] {

@@ -67,7 +67,7 @@ pub const THROTTLE_KEY: &[u8] = b"throttle";
 /// Raw key, in the same space, of the losses that operators accepted at this member.
 pub const LOSSES_KEY: &[u8] = b"losses";
 
-/// Of both records.
+/// Format of both records.
 const FORMAT: u8 = 1;
 
 /// A folder's record of itself.
