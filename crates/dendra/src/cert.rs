@@ -22,8 +22,8 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::output;
 use base64::Engine;
+use dendra_server::tls::CertificateFacts;
 use dendra_server::tls::{PemObject, PrivateKeyDer};
-use dendra_wire::certificate::CertificateFacts;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,

@@ -19,7 +19,7 @@
 use crate::cert;
 use crate::exit::Failure;
 use dendra_server::settings::TlsSettings;
-use dendra_wire::certificate::CertificateFacts;
+use dendra_server::tls::CertificateFacts;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -5,7 +5,6 @@
 //! bytes --> http::parse_head --> Head --> route --> Route ... outcome --> http::response --> bytes
 //!            http::ChunkDecoder (bodies)     |                            http::records (scans)
 //!                                            +--> Refusal ----------------^
-//! certificate.rs  what a certificate says of its holder
 //! hosts.rs   is the request meant for this node, and not a foreign page's?
 //! client/    the other side of the same bytes, for our command line and our lab
 //! peer/      frames between members, and their handshake
@@ -24,7 +23,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
 
-pub mod certificate;
 pub mod client;
 mod condition;
 pub mod hosts;

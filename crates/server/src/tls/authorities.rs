@@ -13,10 +13,10 @@
 //! 1. A certificate is taken only by the CA that signed it, beside that CA's list.
 //! 2. Two lists of one CA are an error and never a configuration.
 //!
-//! Not here: reading the files (`files.rs`), parts of DER (crate `wire`).
+//! Not here: reading the files (`files.rs`), parts of a list (`certificate.rs`).
 //! See: RFC 5280, section 5.
 
-use dendra_wire::certificate::{RevocationListParts, public_key};
+use super::certificate::{RevocationListParts, public_key};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;

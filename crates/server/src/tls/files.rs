@@ -17,8 +17,8 @@
 //! See: docs/operating.md, section "Certificates".
 
 use super::authorities::{CertificateWant, ClientAuthorities, MemberAuthorities};
+use super::certificate::CertificateFacts;
 use crate::settings::TlsSettings;
-use dendra_wire::certificate::CertificateFacts;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
@@ -205,8 +205,7 @@ impl Configs {
         };
         let name = server_name(host).map_err(OwnFault::Unreadable)?;
         let (own, between) = self.own.cert.split_first().expect("a pair has one");
-        let facts =
-            CertificateFacts::read(own).map_err(|bad| OwnFault::Unreadable(bad.to_string()))?;
+        let facts = CertificateFacts::read(own).map_err(OwnFault::Unreadable)?;
         let at_s = now_s.min(facts.until_s).max(facts.from_s);
         let at_s = u64::try_from(at_s).unwrap_or(0);
         let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at_s));

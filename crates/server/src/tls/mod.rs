@@ -4,7 +4,7 @@
 //! files.rs   PEM files ─► configurations of rustls       keeper.rs   the ones in force, renewed on a change
 //! stream.rs  one connection: bytes in, bytes out           marks.rs    has a file changed?
 //! faults.rs  what a client is told about a certificate         authorities.rs   several CAs and their lists
-//! own.rs     the node as a client of itself
+//! own.rs     the node as a client of itself                certificate.rs   names and times of a certificate
 //! ```
 //!
 //! Invariants
@@ -16,6 +16,7 @@
 //! See: SECURITY.md, docs/operating.md, docs/decisions/0030-the-door.md.
 
 mod authorities;
+mod certificate;
 mod faults;
 mod files;
 mod keeper;
@@ -23,6 +24,7 @@ pub(crate) mod marks;
 mod own;
 mod stream;
 
+pub use certificate::CertificateFacts;
 pub use faults::certificate_fault;
 pub(crate) use faults::link_fault;
 pub use files::{TlsClient, certificates, check_signed, private, server_name};

@@ -13,9 +13,9 @@
 //! Not here: how the node judges its clients (`authorities.rs`).
 //! See: docs/operating.md, section "Backups".
 
+use super::certificate::CertificateFacts;
 use super::files::{OnePair, PROTOCOL, certificates, check_signed, pair, provider};
 use crate::settings::TlsSettings;
-use dendra_wire::certificate::CertificateFacts;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -58,7 +58,7 @@ pub fn check_lets_itself_in(settings: &TlsSettings) -> Result<(), String> {
         return Ok(());
     }
     let own = own_certificate(&settings.cert)?;
-    let facts = CertificateFacts::read(&own).map_err(|bad| bad.to_string())?;
+    let facts = CertificateFacts::read(&own)?;
     let [from_s, until_s] = [facts.from_s, facts.until_s].map(|it| u64::try_from(it).unwrap_or(0));
     let at_s = UnixTime::now().as_secs().min(until_s).max(from_s);
     lets_in(settings, &own, at_s)

@@ -121,7 +121,7 @@ impl Authority {
         let revoked = pairs.iter().map(|pair| {
             let pem = std::fs::read(&pair.cert).expect("it is there");
             let der = rustls::pki_types::CertificateDer::from_pem_slice(&pem).expect("PEM");
-            let facts = dendra_wire::certificate::CertificateFacts::read(&der).expect("one");
+            let facts = dendra_server::tls::CertificateFacts::read(&der).expect("one");
             RevokedCertParams {
                 serial_number: SerialNumber::from(facts.serial),
                 revocation_time: at(-DAY_S).into(),
