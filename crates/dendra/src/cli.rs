@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! 1. The flags of `serve` and `config print` come from the table of options, in its order.
+//! 1. The flags of `serve` and `config print` come from the options of a node, in their order.
 //! 2. Keys and values are `OsString` until an encoding is known: a byte never becomes a replacement
 //!    character.
 //!
@@ -17,7 +17,7 @@ use crate::access::AccessArgs;
 use crate::backup::flags::{Backup, Restore};
 use crate::bench::flags::Bench;
 use crate::cluster::flags::ClusterFlags;
-use crate::config::table::{Fallback, OPTIONS};
+use crate::config::options::{args, default_of, keys, variable};
 use crate::conform::flags::Conform;
 use crate::copy::flags::CopyFlags;
 use crate::dev::flags::DevArgs;
@@ -259,7 +259,7 @@ pub(crate) enum ConfigVerb {
     },
 }
 
-/// The flags that the table of options describes, and the file.
+/// The flags of the options of a node, and the file.
 #[derive(Debug)]
 pub(crate) struct SettingsFlags {
     /// The values that were given, by option key.
@@ -275,21 +275,15 @@ impl Args for SettingsFlags {
             .value_name("FILE")
             .value_parser(clap::value_parser!(PathBuf))
             .help("TOML file of options: `key = value`, keys as the flags [env: DENDRA_CONFIG]");
-        let flags = OPTIONS.iter().map(|spec| {
-            let default = match spec.fallback {
-                Fallback::Fixed(text) => text,
-                Fallback::Derived { rule, .. } => rule,
-            };
-            let help = format!(
-                "{} [env: {}] [default: {default}]",
-                spec.help,
-                spec.variable()
-            );
-            clap::Arg::new(spec.key)
-                .long(spec.key)
-                .value_name(spec.shape)
+        // Flags are texts here: all places are read together, with their own complaints.
+        let flags = args().map(|arg| {
+            let (key, default) = (arg.get_long().unwrap_or_default(), default_of(arg));
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            let help = format!("{help} [env: {}] [default: {default}]", variable(key));
+            let flag = clap::Arg::new(key).long(key).help(help);
+            let shape = arg.get_value_names().unwrap_or_default()[0].clone();
+            flag.value_name(shape)
                 .value_parser(clap::value_parser!(OsString))
-                .help(help)
         });
         command.args(flags).arg(config)
     }
@@ -301,9 +295,8 @@ impl Args for SettingsFlags {
 
 impl FromArgMatches for SettingsFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<SettingsFlags, clap::Error> {
-        let given = OPTIONS
-            .iter()
-            .filter_map(|spec| Some((spec.key, matches.get_one::<OsString>(spec.key)?.clone())))
+        let given = keys()
+            .filter_map(|key| Some((key, matches.get_one::<OsString>(key)?.clone())))
             .collect();
         let variable = || std::env::var_os("DENDRA_CONFIG").filter(|text| !text.is_empty());
         let config = matches.get_one::<PathBuf>("config").cloned();

@@ -16,7 +16,6 @@
 
 use crate::backup::schedule;
 use crate::cli::{Colour, SettingsFlags};
-use crate::config::table::OptionValue;
 use crate::config::{ConfigInputs, Effective, ValueSource};
 use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
@@ -71,14 +70,12 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
 }
 
 fn start_log(effective: &Effective, colour: Colour, console: Console) -> Result<(), Failure> {
-    let levels = effective.setting("log");
     // `-v` and `--quiet` are for a person in a hurry: a written setting beats them.
-    let text = match (&levels.value, &levels.source) {
-        (_, ValueSource::Default) if console.is_quiet => "warn",
-        (_, ValueSource::Default) if console.verbosity > 1 => "trace",
-        (_, ValueSource::Default) if console.verbosity > 0 => "debug",
-        (OptionValue::Text(text), _) => text,
-        _ => unreachable!("the table says that levels are text"),
+    let text = match &effective.setting("log").source {
+        ValueSource::Default if console.is_quiet => "warn",
+        ValueSource::Default if console.verbosity > 1 => "trace",
+        ValueSource::Default if console.verbosity > 0 => "debug",
+        _ => &effective.options.log,
     };
     let levels = logs::parse_levels(text).map_err(Failure::usage)?;
     let is_coloured = match colour {

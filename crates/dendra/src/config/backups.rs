@@ -10,9 +10,7 @@
 //! Not here: making them (`backup/schedule.rs`).
 //! See: docs/cli.md, docs/operating.md.
 
-use super::Effective;
-use super::table::OptionValue;
-use super::units;
+use super::{Effective, size, units};
 use crate::access::AccessArgs;
 use crate::backup::pace::RATE_MIN;
 use crate::backup::schedule::BackupSchedule;
@@ -28,14 +26,11 @@ impl Effective {
         &self,
         settings: &Settings,
     ) -> Result<Option<BackupSchedule>, String> {
-        let text = |key: &str| match &self.setting(key).value {
-            OptionValue::Text(text) => text.clone(),
-            _ => unreachable!("the table says that {key} is text"),
-        };
-        let OptionValue::File(Some(destination)) = &self.setting("backup-to").value else {
+        let options = &self.options;
+        let Some(destination) = &options.backup_to.0 else {
             return Ok(None);
         };
-        let admin = Some(text("backup-admin")).filter(|admin| admin != "off");
+        let admin = Some(options.backup_admin.clone()).filter(|admin| admin != "off");
         if admin.is_none() && settings.admin.is_none() {
             return Err(
                 "backup-to needs the admin port, which is off: give --admin an address".to_owned(),
@@ -66,7 +61,7 @@ impl Effective {
             }
             Some(_) => {}
         }
-        let rate = self.number("backup-bytes-per-second");
+        let rate = options.backup_bytes_per_second.0;
         if rate > 0 && rate < RATE_MIN {
             let reason = format!(
                 "backup-bytes-per-second = {} is too slow: at least {}, or 0 for no limit",
@@ -77,22 +72,16 @@ impl Effective {
         }
         Ok(Some(BackupSchedule {
             destination: destination.clone(),
-            key_file: match &self.setting("backup-key").value {
-                OptionValue::File(path) => path.clone(),
-                _ => None,
-            },
-            every: units::parse_duration(&text("backup-every"))?,
-            keep: self.size("backup-keep"),
+            key_file: options.backup_key.0.clone(),
+            every: units::parse_duration(&options.backup_every)?,
+            keep: size(options.backup_keep),
             admin,
             access: AccessArgs {
                 ca,
                 cert: tls.map(|tls| tls.cert.clone()),
                 key_file: tls.map(|tls| tls.key.clone()),
                 // The node asks itself and the others, as the operator may.
-                token_file: match &self.setting("root-token-file").value {
-                    OptionValue::File(path) => path.clone(),
-                    _ => None,
-                },
+                token_file: options.root_token_file.0.clone(),
             },
             tls: tls.cloned(),
             bytes_per_second: Some(rate).filter(|rate| *rate > 0),

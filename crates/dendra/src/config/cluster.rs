@@ -19,7 +19,7 @@
 //! `server`).
 //! See: docs/cli.md, "A cluster".
 
-use super::table::{Fallback, OPTIONS, OptionValue};
+use super::options::{Listed, args, default_of};
 use super::{Effective, ValueSource};
 use dendra_server::Settings;
 use dendra_server::settings::{
@@ -49,7 +49,8 @@ impl Effective {
     /// # Errors
     /// When the options are fine alone and impossible together.
     pub(crate) fn cluster(&self) -> Result<Option<ClusterSettings>, String> {
-        let (members, me) = (self.members("cluster"), self.members("self").first());
+        let options = &self.options;
+        let (members, me) = (options.cluster.0.as_slice(), options.own.0.first());
         if members.is_empty() && me.is_none() && self.join()?.is_none() {
             return Ok(None);
         }
@@ -60,13 +61,10 @@ impl Effective {
             _ => members,
         };
         let topology = topology(
-            self.text("cluster-name"),
+            &options.cluster_name,
             members,
-            self.number("replication-factor"),
-            match self.setting("partitions").value {
-                OptionValue::Choice(word) => word,
-                _ => panic!("the table says that partitions is a choice"),
-            },
+            options.replication_factor,
+            options.partitions,
         )
         .map_err(|bad| format!("cluster ({}): {bad}", at("cluster")))?;
         let me = match (members, me) {
@@ -89,13 +87,13 @@ impl Effective {
         })?;
         cluster.is_named = self.setting("cluster-name").source != ValueSource::Default;
         cluster.join = join;
-        cluster.is_single = self.members("cluster").is_empty() && cluster.join.is_none();
-        cluster.transport = match self.setting("peer-transport").value {
-            OptionValue::Choice("http") => PeerTransport::Http,
+        cluster.is_single = options.cluster.0.is_empty() && cluster.join.is_none();
+        cluster.transport = match options.peer_transport {
+            "http" => PeerTransport::Http,
             _ => PeerTransport::Frames,
         };
-        cluster.compare_bytes_per_second = self.number("compare-bytes-per-second");
-        cluster.forget_every_us = self.number("forget-every-s") * 1_000_000;
+        cluster.compare_bytes_per_second = options.compare_bytes_per_second.0;
+        cluster.forget_every_us = options.forget_every_s * 1_000_000;
         Ok(Some(cluster))
     }
 
@@ -105,8 +103,9 @@ impl Effective {
     /// When the options contradict each other.
     fn join(&self) -> Result<Option<JoinSettings>, String> {
         let at = |key: &str| self.setting(key).source.to_string();
-        let one = |key: &str| self.members(key).first().map(|member| member.url.clone());
-        let (join, replaces) = (one("join"), one("replace"));
+        let options = &self.options;
+        let one = |of: &Listed<Member>| of.0.first().map(|member| member.url.clone());
+        let (join, replaces) = (one(&options.join), one(&options.replace));
         let Some(join) = join else {
             return match replaces {
                 Some(url) => Err(format!(
@@ -116,7 +115,7 @@ impl Effective {
                 None => Ok(None),
             };
         };
-        if !self.members("cluster").is_empty() {
+        if !options.cluster.0.is_empty() {
             return Err(format!(
                 "join ({}) and cluster ({}) are both set: a list founds a cluster, and a new member needs none; leave one of \
                  them out",
@@ -124,7 +123,7 @@ impl Effective {
                 at("cluster")
             ));
         }
-        if self.members("self").is_empty() {
+        if options.own.0.is_empty() {
             return Err(format!(
                 "join ({}) is set, and self is not: say with --self where the other members reach this node",
                 at("join")
@@ -140,20 +139,16 @@ impl Effective {
     /// The options for founders alone that are not as usual. The usual ones are not named: the
     /// output of `config print` has them all.
     fn founding(&self) -> Vec<String> {
-        let unusual = |key: &&str| {
-            let setting = self.setting(key);
-            let text = match setting.value {
-                OptionValue::Count(number) => number.to_string(),
-                OptionValue::Choice(word) => word.to_owned(),
-                _ => panic!("the table says that {key} is a number or a choice"),
-            };
-            let spec = OPTIONS.iter().find(|spec| spec.key == *key);
-            let usual = spec.map(|spec| spec.fallback);
-            let is_usual = matches!(usual, Some(Fallback::Fixed(usual)) if usual == text);
-            (!is_usual).then(|| format!("{key} = {text} ({})", setting.source))
-        };
-        let keys = ["replication-factor", "partitions"];
-        keys.iter().filter_map(unusual).collect()
+        let for_founders = ["replication_factor", "partitions"];
+        let mut found = Vec::new();
+        for arg in args().filter(|arg| for_founders.contains(&arg.get_id().as_str())) {
+            let setting = self.setting(arg.get_long().expect("each option has a flag"));
+            let (key, text, source) = (setting.key, &setting.printed, &setting.source);
+            if text.to_string() != default_of(arg) {
+                found.push(format!("{key} = {text} ({source})"));
+            }
+        }
+        found
     }
 
     /// Settings that are possible and perhaps not meant: sentences to warn with.
@@ -221,7 +216,7 @@ impl Effective {
     pub(crate) fn check_border(&self, settings: &Settings) -> Result<(), String> {
         self.check_join(settings)?;
         self.check_clients(settings)?;
-        let is_waived = self.setting("insecure-peers").value == OptionValue::Choice("on");
+        let is_waived = self.options.insecure_peers == "on";
         match self.open_to_strangers(settings) {
             Some(address) if !is_waived => Err(format!(
                 "cluster-secret-file ({}) is off, and this cluster is reached at {address}: every program that reaches it could say that it is \
@@ -268,7 +263,7 @@ impl Effective {
                 self.setting("root-token-file").source
             ));
         }
-        let is_waived = self.setting("insecure-clients").value == OptionValue::Choice("on");
+        let is_waived = self.options.insecure_clients == "on";
         if is_waived || has_tokens || shows_certificates(settings) {
             return Ok(());
         }
@@ -290,7 +285,7 @@ impl Effective {
     }
 
     fn has_tokens(&self) -> bool {
-        self.setting("root-token-file").value != OptionValue::File(None)
+        self.options.root_token_file.0.is_some()
     }
 
     /// Can any program say that it is a member?
@@ -299,8 +294,8 @@ impl Effective {
             .cluster
             .as_ref()
             .is_some_and(|cluster| !is_alone(cluster));
-        let has_secret = self.setting("cluster-secret-file").value != OptionValue::File(None);
-        let is_waived = self.setting("insecure-peers").value == OptionValue::Choice("on");
+        let has_secret = self.options.cluster_secret_file.0.is_some();
+        let is_waived = self.options.insecure_peers == "on";
         is_cluster && !has_secret && !is_waived && !has_sealed_links(settings)
     }
 
@@ -309,19 +304,16 @@ impl Effective {
     /// # Errors
     /// When it cannot be read or is none.
     pub(crate) fn root_token(&self) -> Result<Option<RootToken>, String> {
-        let setting = self.setting("root-token-file");
-        match &setting.value {
-            OptionValue::File(Some(path)) => RootToken::read(path)
-                .map(Some)
-                .map_err(|reason| format!("root-token-file ({}): {reason}", setting.source)),
-            _ => Ok(None),
-        }
+        let source = &self.setting("root-token-file").source;
+        let path = self.options.root_token_file.0.as_deref();
+        let read = path.map(RootToken::read).transpose();
+        read.map_err(|reason| format!("root-token-file ({source}): {reason}"))
     }
 
     /// Where a program that is not on this machine reaches a cluster without a secret.
     fn open_to_strangers(&self, settings: &Settings) -> Option<String> {
         let cluster = settings.cluster.as_ref()?;
-        let has_secret = self.setting("cluster-secret-file").value != OptionValue::File(None);
+        let has_secret = self.options.cluster_secret_file.0.is_some();
         if has_secret || has_sealed_links(settings) || is_alone(cluster) {
             return None;
         }
@@ -355,35 +347,15 @@ impl Effective {
     /// # Errors
     /// When it cannot be read or is none.
     pub(crate) fn secret(&self) -> Result<Option<Secret>, String> {
-        let setting = self.setting("cluster-secret-file");
-        match &setting.value {
-            OptionValue::File(Some(path)) => Secret::read(path)
-                .map(Some)
-                .map_err(|reason| format!("cluster-secret-file ({}): {reason}", setting.source)),
-            _ => Ok(None),
-        }
+        let source = &self.setting("cluster-secret-file").source;
+        let path = self.options.cluster_secret_file.0.as_deref();
+        let read = path.map(Secret::read).transpose();
+        read.map_err(|reason| format!("cluster-secret-file ({source}): {reason}"))
     }
 
     /// Where the secret is.
     pub(crate) fn secret_file(&self) -> Option<PathBuf> {
-        match &self.setting("cluster-secret-file").value {
-            OptionValue::File(path) => path.clone(),
-            _ => None,
-        }
-    }
-
-    fn members(&self, key: &str) -> &[Member] {
-        match &self.setting(key).value {
-            OptionValue::Members(members) => members,
-            _ => panic!("{key} is not a list of members"),
-        }
-    }
-
-    fn text(&self, key: &str) -> &str {
-        match &self.setting(key).value {
-            OptionValue::Text(text) => text,
-            _ => panic!("{key} is not text"),
-        }
+        self.options.cluster_secret_file.0.clone()
     }
 }
 

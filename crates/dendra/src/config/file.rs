@@ -9,12 +9,12 @@
 //! Invariants
 //! 1. Every problem names `file:line`; one bad line does not hide the next.
 //!
-//! Not here: the values of an option (`parse.rs`), precedence (`mod.rs`).
+//! Not here: the values of an option (`options.rs`), precedence (`mod.rs`).
 //! See: docs/cli.md.
 
-use super::parse::parse;
-use super::source::ValueSource;
-use super::table::{self, OPTIONS, OptionKind, OptionValue};
+use super::options::{ValueKind, args, closest, keys};
+use super::source::{GivenOptions, ValueSource};
+use clap::Arg;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -43,19 +43,14 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Adds the options of `text` to `found`, by the table's order.
-pub(super) fn take(
-    path: &Path,
-    text: &str,
-    found: &mut [Vec<(OptionValue, ValueSource)>],
-    problems: &mut Vec<String>,
-) {
+/// Adds the options of `text`.
+pub(super) fn take(path: &Path, text: &str, found: &mut GivenOptions) {
     let name = path.display();
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let line = error.span().map_or(1, |span| line_at(text, span.start));
         let what = error.message().lines().next().unwrap_or("is not TOML");
-        problems.push(format!("{name}:{line}: {what}"));
+        found.problems.push(format!("{name}:{line}: {what}"));
     }
     if !errors.is_empty() {
         return;
@@ -64,29 +59,31 @@ pub(super) fn take(
     entries.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in entries {
         let line = line_at(text, key.span().start);
-        let Some(i) = OPTIONS.iter().position(|spec| spec.key == key.get_ref()) else {
-            problems.push(unknown_key(&name.to_string(), line, key.get_ref()));
+        let is_meant = |arg: &&Arg| arg.get_long() == Some(key.get_ref());
+        let Some(arg) = args().find(is_meant) else {
+            let unknown = unknown_key(&name.to_string(), line, key.get_ref());
+            found.problems.push(unknown);
             continue;
         };
-        match raw_text(OPTIONS[i].kind, value.get_ref())
-            .and_then(|raw| parse(OPTIONS[i].kind, OsStr::new(&raw)))
-        {
-            Ok(value) => found[i].push((
-                value,
-                ValueSource::File {
-                    path: path.to_owned(),
-                    line,
-                },
-            )),
-            Err(rest) => problems.push(format!("{name}:{line}: {}: {rest}", OPTIONS[i].key)),
+        let key = arg.get_long().expect("it is the one that was looked for");
+        let place = format!("{name}:{line}: {key}");
+        let path = path.to_owned();
+        match raw_text(arg, value.get_ref()) {
+            Ok(raw) => found.take(
+                key,
+                OsStr::new(&raw),
+                &place,
+                ValueSource::File { path, line },
+            ),
+            Err(rest) => found.problems.push(format!("{place}: {rest}")),
         }
     }
 }
 
 fn unknown_key(name: &str, line: usize, key: &str) -> String {
-    let hint = table::closest(key, OPTIONS.iter().map(|spec| spec.key)).map_or_else(
+    let hint = closest(key, keys()).map_or_else(
         || {
-            let keys: Vec<&str> = OPTIONS.iter().map(|spec| spec.key).collect();
+            let keys: Vec<&str> = keys().collect();
             format!("the options are {}", keys.join(", "))
         },
         |meant| format!("did you mean {meant}?"),
@@ -95,15 +92,10 @@ fn unknown_key(name: &str, line: usize, key: &str) -> String {
 }
 
 /// The value as it would stand after a flag, when its TOML type fits the option.
-fn raw_text(kind: OptionKind, value: &DeValue<'_>) -> Result<String, String> {
-    let is_number = matches!(kind, OptionKind::Count { .. } | OptionKind::Bytes { .. });
+fn raw_text(arg: &Arg, value: &DeValue<'_>) -> Result<String, String> {
+    let holds = ValueKind::of(arg);
     match value {
-        DeValue::Array(entries)
-            if matches!(
-                kind,
-                OptionKind::Members | OptionKind::Hosts | OptionKind::Origins
-            ) =>
-        {
+        DeValue::Array(entries) if holds == ValueKind::List => {
             let texts: Option<Vec<&str>> = entries
                 .iter()
                 .map(|entry| match entry.get_ref() {
@@ -117,7 +109,7 @@ fn raw_text(kind: OptionKind, value: &DeValue<'_>) -> Result<String, String> {
                 .ok_or_else(|| "is a list of something else; write [\"…\", \"…\"]".to_owned())
         }
         DeValue::String(text) => Ok(text.to_string()),
-        DeValue::Integer(number) if is_number => {
+        DeValue::Integer(number) if matches!(holds, ValueKind::Count | ValueKind::Size) => {
             i128::from_str_radix(number.as_str(), number.radix())
                 .map(|n| n.to_string())
                 .map_err(|_| format!("{} is out of range", number.as_str()))
@@ -133,12 +125,11 @@ fn raw_text(kind: OptionKind, value: &DeValue<'_>) -> Result<String, String> {
                 DeValue::Table(_) => "a table",
                 DeValue::String(_) => "text",
             },
-            match kind {
-                OptionKind::Bytes { .. } => "a size like \"256MiB\" or a number of bytes",
-                OptionKind::Count { .. } => "a number",
-                OptionKind::Members | OptionKind::Hosts | OptionKind::Origins =>
-                    "text in quotes, or a list of texts",
-                _ => "text in quotes",
+            match holds {
+                ValueKind::Size => "a size like \"256MiB\" or a number of bytes",
+                ValueKind::Count => "a number",
+                ValueKind::List => "text in quotes, or a list of texts",
+                ValueKind::Text => "text in quotes",
             }
         )),
     }

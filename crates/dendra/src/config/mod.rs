@@ -3,11 +3,11 @@
 //! ```text
 //! flag  >  environment DENDRA_*  >  file (--config FILE, DENDRA_CONFIG)  >  default
 //!
-//! units.rs   256MiB, 250ms
-//! table.rs   every option once: key, kind, default, help
-//! cluster.rs which cluster, which member
+//! units.rs    256MiB, 250ms
+//! options.rs  every option once: key, values, default, help
+//! cluster.rs  which cluster, which member
 //! settings.rs the server's settings, and its refusals
-//! file.rs    TOML text -> raw settings with their lines
+//! file.rs     TOML text -> texts of options with their lines
 //! ```
 //!
 //! Invariants
@@ -23,19 +23,22 @@
 mod backups;
 pub(crate) mod cluster;
 mod file;
-mod parse;
+pub(crate) mod options;
 mod print;
 mod settings;
 mod source;
-pub(crate) mod table;
 pub(crate) mod units;
+mod value;
 
-use parse::parse;
+use clap::FromArgMatches;
+use options::{NodeOptions, Size, keys, read, variable};
+use source::GivenOptions;
 pub(crate) use source::ValueSource;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use table::{Fallback, OPTIONS, OptionValue};
+use value::PrintedValue;
 
 /// Variables that begin with `DENDRA_` and are no option of a node.
 const OTHER_VARIABLES: [&str; 10] = [
@@ -51,20 +54,22 @@ const OTHER_VARIABLES: [&str; 10] = [
     "DENDRA_TOKEN_FILE",
 ];
 
-/// One option with its effective value.
+/// The value in force of one option, as texts.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     /// The option's name.
-    pub(crate) key: &'static str,
-    /// The value in force.
-    pub(crate) value: OptionValue,
+    key: &'static str,
+    printed: PrintedValue,
     /// The place that set it.
     pub(crate) source: ValueSource,
 }
 
-/// All options, in the table's order.
+/// All options.
 #[derive(Clone, Debug)]
 pub(crate) struct Effective {
+    /// The values in force.
+    pub(crate) options: NodeOptions,
+    /// In the order of the help.
     settings: Vec<Setting>,
 }
 
@@ -111,18 +116,20 @@ impl ConfigInputs {
 
     /// Checks every place and decides.
     pub(crate) fn resolve(&self) -> Result<Effective, Problems> {
-        let mut problems = Vec::new();
-        let mut found: Vec<Vec<(OptionValue, ValueSource)>> = vec![Vec::new(); OPTIONS.len()];
-        self.take_flags(&mut found, &mut problems);
-        self.take_environment(&mut found, &mut problems);
+        let mut found = GivenOptions::default();
+        for (key, text) in &self.flags {
+            found.take(key, text, &format!("--{key}"), ValueSource::Flag);
+        }
+        self.take_environment(&mut found);
         if let Some((path, text)) = &self.file {
-            file::take(path, text, &mut found, &mut problems);
+            file::take(path, text, &mut found);
         }
-        let effective = Effective::decide(found);
-        if problems.is_empty() {
-            problems.extend(effective.contradictions());
-            problems.extend(effective.cluster().err());
+        if !found.problems.is_empty() {
+            return Err(Problems(found.problems));
         }
+        let effective = Effective::decide(&found.strongest);
+        let mut problems: Vec<String> = effective.contradictions().into_iter().collect();
+        problems.extend(effective.cluster().err());
         if problems.is_empty() {
             problems.extend(effective.refusal());
         }
@@ -133,49 +140,26 @@ impl ConfigInputs {
         }
     }
 
-    fn take_flags(
-        &self,
-        found: &mut [Vec<(OptionValue, ValueSource)>],
-        problems: &mut Vec<String>,
-    ) {
-        for (i, spec) in OPTIONS.iter().enumerate() {
-            for (_, text) in self.flags.iter().filter(|(key, _)| *key == spec.key) {
-                match parse(spec.kind, text) {
-                    Ok(value) => found[i].push((value, ValueSource::Flag)),
-                    Err(rest) => problems.push(format!("--{}: {rest}", spec.key)),
-                }
-            }
-        }
-    }
-
-    fn take_environment(
-        &self,
-        found: &mut [Vec<(OptionValue, ValueSource)>],
-        problems: &mut Vec<String>,
-    ) {
-        for (variable, text) in &self.environment {
+    fn take_environment(&self, found: &mut GivenOptions) {
+        for (name, text) in &self.environment {
             // A variable that is set but empty is left behind by `${NAME:-}`: not set.
-            let Some(name) = variable.to_str().filter(|name| name.starts_with("DENDRA_")) else {
+            let Some(name) = name.to_str().filter(|name| name.starts_with("DENDRA_")) else {
                 continue;
             };
             if text.is_empty() || OTHER_VARIABLES.contains(&name) {
                 continue;
             }
-            let Some(i) = OPTIONS.iter().position(|spec| spec.variable() == name) else {
-                problems.push(unknown_variable(name));
-                continue;
-            };
-            match parse(OPTIONS[i].kind, OsStr::new(text)) {
-                Ok(value) => found[i].push((value, ValueSource::Environment(name.to_owned()))),
-                Err(rest) => problems.push(format!("{name}: {rest}")),
+            match keys().find(|key| variable(key) == name) {
+                Some(key) => found.take(key, text, name, ValueSource::Environment(name.to_owned())),
+                None => found.problems.push(unknown_variable(name)),
             }
         }
     }
 }
 
 fn unknown_variable(name: &str) -> String {
-    let known: Vec<String> = OPTIONS.iter().map(table::Spec::variable).collect();
-    let meant = table::closest(name, known.iter().map(String::as_str));
+    let known: Vec<String> = keys().map(variable).collect();
+    let meant = options::closest(name, known.iter().map(String::as_str));
     let hint = meant.map_or_else(
         || "unset it, or see `dendra config print` for the options".to_owned(),
         |meant| format!("did you mean {meant}?"),
@@ -184,32 +168,34 @@ fn unknown_variable(name: &str) -> String {
 }
 
 impl Effective {
-    /// The strongest place per option; places were pushed from strongest to weakest.
-    fn decide(found: Vec<Vec<(OptionValue, ValueSource)>>) -> Effective {
-        let mut settings: Vec<Setting> = Vec::with_capacity(OPTIONS.len());
-        for (spec, candidates) in OPTIONS.iter().zip(found) {
-            let strongest = candidates.into_iter().next();
-            let (value, source) = strongest.unwrap_or_else(|| {
-                let earlier = |key: &str| value_of(&settings, key).clone();
-                let value = match spec.fallback {
-                    Fallback::Fixed(text) => parse(spec.kind, OsStr::new(text))
-                        .expect("a test parses every fixed default"),
-                    Fallback::Derived { of, .. } => of(&earlier),
-                };
-                (value, ValueSource::Default)
-            });
-            settings.push(Setting {
-                key: spec.key,
-                value,
-                source,
-            });
+    fn decide(strongest: &HashMap<&'static str, (OsString, ValueSource)>) -> Effective {
+        let texts = strongest.iter();
+        let texts = texts.map(|(key, (text, _))| (*key, text.as_os_str()));
+        let mut matches = read(texts.clone()).expect("each was read by itself");
+        if !strongest.contains_key("memtable") {
+            let Size(memory) = *matches.get_one("memory").expect("it has a default");
+            let derived = (memory / 8).clamp(1 << 20, 64 << 20).to_string();
+            let derived = ("memtable", OsStr::new(&derived));
+            matches = read(texts.chain([derived])).expect("such a size is in its bounds");
         }
-        Effective { settings }
+        let settings = options::args().map(|arg| {
+            let key = arg.get_long().expect("each option has a flag");
+            let source = strongest.get(key).map(|(_, source)| source.clone());
+            Setting {
+                key,
+                printed: PrintedValue::of(&matches, arg.get_id()),
+                source: source.unwrap_or(ValueSource::Default),
+            }
+        });
+        Effective {
+            settings: settings.collect(),
+            options: NodeOptions::from_arg_matches(&matches).expect("each has a value"),
+        }
     }
 
     /// Values that are fine alone and impossible together.
     fn contradictions(&self) -> Option<String> {
-        let (memory, memtable) = (self.number("memory"), self.number("memtable"));
+        let (memory, memtable) = (self.options.memory.0, self.memtable_bytes());
         (memtable.saturating_mul(4) > memory).then(|| {
             format!(
                 "memtable = {} ({}) is more than a quarter of memory = {} ({}): three memtables and a cache must fit; raise memory or lower memtable",
@@ -221,36 +207,26 @@ impl Effective {
         })
     }
 
-    /// All options, in the table's order.
-    pub(crate) fn settings(&self) -> &[Setting] {
-        &self.settings
+    /// The size that was given, or the one that follows from the memory.
+    fn memtable_bytes(&self) -> u64 {
+        self.options
+            .memtable
+            .expect("it is derived where it is not set")
+            .0
     }
 
-    /// One option. Requires: `key` is in the table.
+    /// One option. Requires: `key` is one.
     pub(crate) fn setting(&self, key: &str) -> &Setting {
         self.settings
             .iter()
             .find(|setting| setting.key == key)
             .expect("callers name options of the table")
     }
-
-    /// A count or a number of bytes. Requires: the option is one.
-    pub(crate) fn number(&self, key: &str) -> u64 {
-        match self.setting(key).value {
-            OptionValue::Count(n) | OptionValue::Bytes(n) => n,
-            _ => panic!("{key} is not a number"),
-        }
-    }
-
-    /// As `number`, for counts of things in memory.
-    pub(crate) fn size(&self, key: &str) -> usize {
-        usize::try_from(self.number(key)).unwrap_or(usize::MAX)
-    }
 }
 
-fn value_of<'a>(settings: &'a [Setting], key: &str) -> &'a OptionValue {
-    let found = settings.iter().find(|setting| setting.key == key);
-    &found.expect("a default derives from earlier options").value
+/// As many things in memory.
+fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -12,59 +12,15 @@
 //! Not here: deciding (`mod.rs`).
 //! See: docs/cli.md.
 
-use super::table::OptionValue;
-use super::{Effective, Setting, ValueSource, units};
+use super::value::PrintedValue;
+use super::{Effective, Setting, ValueSource};
 use serde_json::{Map, json};
-use std::path::Path;
-
-/// With commas, as the option reads them.
-fn show_list<T: ToString>(list: &[T]) -> String {
-    if list.is_empty() {
-        return "off".to_owned();
-    }
-    let texts: Vec<String> = list.iter().map(T::to_string).collect();
-    texts.join(",")
-}
-
-fn show_file(path: Option<&Path>) -> String {
-    path.map_or_else(|| "off".to_owned(), |path| path.display().to_string())
-}
-
-impl OptionValue {
-    /// As in a TOML file.
-    fn to_toml(&self) -> String {
-        let text = match self {
-            OptionValue::Count(n) => return n.to_string(),
-            OptionValue::Bytes(n) => units::show_bytes(*n),
-            OptionValue::Addresses(addresses) => show_list(addresses),
-            OptionValue::Folder(path) => path.display().to_string(),
-            OptionValue::Choice(word) => (*word).to_owned(),
-            OptionValue::Members(members) => show_list(members),
-            OptionValue::Hosts(hosts) => show_list(hosts),
-            OptionValue::Origins(origins) => show_list(origins),
-            OptionValue::File(path) => show_file(path.as_deref()),
-            OptionValue::Text(text) => text.clone(),
-        };
-        toml::Value::String(text).to_string()
-    }
-
-    fn to_json(&self) -> serde_json::Value {
-        match self {
-            OptionValue::Count(n) | OptionValue::Bytes(n) => json!(n),
-            OptionValue::Addresses(addresses) => json!(show_list(addresses)),
-            OptionValue::Folder(path) => json!(path.display().to_string()),
-            OptionValue::Choice(word) => json!(word),
-            OptionValue::Members(members) => json!(show_list(members)),
-            OptionValue::Hosts(hosts) => json!(show_list(hosts)),
-            OptionValue::Origins(origins) => json!(show_list(origins)),
-            OptionValue::File(path) => json!(show_file(path.as_deref())),
-            OptionValue::Text(text) => json!(text),
-        }
-    }
-}
 
 fn to_json(setting: &Setting) -> serde_json::Value {
-    let value = setting.value.to_json();
+    let value = match &setting.printed {
+        PrintedValue::Count(number) | PrintedValue::Size(number) => json!(number),
+        PrintedValue::Text(text) => json!(text),
+    };
     match &setting.source {
         ValueSource::Flag => {
             json!({"value": value, "source": "flag", "from": format!("--{}", setting.key)})
@@ -83,10 +39,10 @@ impl Effective {
     /// One line per option, valid TOML, the source as a comment.
     pub(crate) fn to_toml(&self) -> String {
         let lines: Vec<(String, String)> = self
-            .settings()
+            .settings
             .iter()
             .map(|setting| {
-                let line = format!("{} = {}", setting.key, setting.value.to_toml());
+                let line = format!("{} = {}", setting.key, setting.printed.to_toml());
                 (line, setting.source.to_string())
             })
             .collect();
@@ -100,7 +56,7 @@ impl Effective {
     /// One object, keyed by option.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         let entries: Map<String, serde_json::Value> = self
-            .settings()
+            .settings
             .iter()
             .map(|setting| (setting.key.to_owned(), to_json(setting)))
             .collect();

@@ -12,14 +12,12 @@
 //! Not here: the effect of the settings (crate `server`).
 //! See: docs/cli.md.
 
-use super::Effective;
 use super::source::ValueSource;
-use super::table::OptionValue;
+use super::{Effective, size};
 use dendra_engine::Durability;
 use dendra_server::settings::{AuditSettings, Timeouts, TlsSettings};
 use dendra_server::{Settings, StoreFiles};
 use dendra_stores::StorePlace;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,52 +27,46 @@ impl Effective {
     /// # Errors
     /// When the options of the cluster are impossible together.
     pub(crate) fn node_settings(&self) -> Result<Settings, String> {
-        let durability = match self.setting("durability").value {
-            OptionValue::Choice("os") => Durability::Os,
+        let options = &self.options;
+        let mut settings = Settings::new(options.data.clone());
+        settings.listen.clone_from(&options.listen.0);
+        settings.admin = options.admin.0.first().copied();
+        settings.allowed_hosts.clone_from(&options.allowed_hosts.0);
+        settings
+            .allowed_origins
+            .clone_from(&options.allowed_origins.0);
+        settings.audit = options.audit_log.0.clone().map(|path| AuditSettings {
+            path,
+            file_bytes: options.audit_log_bytes.0,
+            keep: u32::try_from(options.audit_log_keep).unwrap_or(u32::MAX),
+        });
+        settings.workers = size(options.workers);
+        settings.queue = size(options.queue);
+        settings.queue_delay_target = Duration::from_millis(options.queue_delay_target_ms);
+        settings.scrub_bytes_per_second = options.scrub_rate.0;
+        settings.scrub_every = Duration::from_secs(options.scrub_every_s);
+        settings.durability = match options.durability {
+            "os" => Durability::Os,
             _ => Durability::Sync,
         };
-        let mut settings = Settings::new(self.folder("data"));
-        settings.listen = self.addresses("listen");
-        settings.admin = self.addresses("admin").first().copied();
-        settings.allowed_hosts = match &self.setting("allowed-hosts").value {
-            OptionValue::Hosts(hosts) => hosts.clone(),
-            _ => unreachable!("the table says that allowed-hosts is hosts"),
-        };
-        settings.allowed_origins = match &self.setting("allowed-origins").value {
-            OptionValue::Origins(origins) => origins.clone(),
-            _ => unreachable!("the table says that allowed-origins is origins"),
-        };
-        settings.audit = self.file("audit-log").map(|path| AuditSettings {
-            path,
-            file_bytes: self.number("audit-log-bytes"),
-            keep: u32::try_from(self.number("audit-log-keep")).unwrap_or(u32::MAX),
-        });
-        settings.workers = self.size("workers");
-        settings.queue = self.size("queue");
-        let target_ms = self.number("queue-delay-target-ms");
-        settings.queue_delay_target = Duration::from_millis(target_ms);
-        settings.scrub_bytes_per_second = self.number("scrub-rate");
-        settings.scrub_every = Duration::from_secs(self.number("scrub-every-s"));
-        settings.durability = durability;
         settings.is_front_door = self.store().is_some();
-        settings.memory_bytes = self.size("memory");
+        settings.memory_bytes = size(options.memory.0);
         // The default follows the memory, and the disk where that is small.
         let is_said = self.setting("memtable").source != ValueSource::Default;
-        settings.memtable_bytes = is_said.then(|| self.size("memtable"));
-        settings.value_bytes_max = self.size("value-bytes-max");
-        settings.loops = Some(self.size("loops")).filter(|loops| *loops > 0);
-        settings.connections_max = self.size("connections-max");
-        settings.connections_per_address_max = self.size("connections-per-address-max");
-        settings.requests_inflight_max = self.size("requests-inflight-max");
-        settings.body_bytes_inflight_max = self.size("body-bytes-inflight-max");
-        let timeout = |key| Duration::from_millis(self.number(key));
+        settings.memtable_bytes = is_said.then(|| size(self.memtable_bytes()));
+        settings.value_bytes_max = size(options.value_bytes_max.0);
+        settings.loops = Some(size(options.loops)).filter(|loops| *loops > 0);
+        settings.connections_max = size(options.connections_max);
+        settings.connections_per_address_max = size(options.connections_per_address_max);
+        settings.requests_inflight_max = size(options.requests_inflight_max);
+        settings.body_bytes_inflight_max = size(options.body_bytes_inflight_max.0);
         settings.timeouts = Timeouts {
-            head: timeout("head-timeout-ms"),
-            idle: timeout("idle-timeout-ms"),
-            body: timeout("body-timeout-ms"),
-            write: timeout("write-timeout-ms"),
+            head: Duration::from_millis(options.head_timeout_ms),
+            idle: Duration::from_millis(options.idle_timeout_ms),
+            body: Duration::from_millis(options.body_timeout_ms),
+            write: Duration::from_millis(options.write_timeout_ms),
         };
-        settings.drain_ms = self.number("drain-ms");
+        settings.drain_ms = options.drain_ms;
         settings.tls = self.tls()?;
         settings.cluster = self.cluster()?;
         self.check_border(&settings)?;
@@ -85,12 +77,9 @@ impl Effective {
 
     /// The engine that keeps the records, if that is another one.
     pub(crate) fn store(&self) -> Option<StorePlace> {
-        match &self.setting("store").value {
-            OptionValue::Text(text) if text == "off" => None,
-            OptionValue::Text(text) => {
-                Some(StorePlace::parse(text).expect("the table has parsed it"))
-            }
-            _ => unreachable!("the table says that store is text"),
+        match self.options.store.as_str() {
+            "off" => None,
+            text => Some(StorePlace::parse(text).expect("it was read when it was given")),
         }
     }
 
@@ -99,15 +88,16 @@ impl Effective {
     /// # Errors
     /// When one is named without the other that it goes with.
     pub(crate) fn store_files(&self) -> Result<StoreFiles, String> {
-        let pair = match (self.file("store-cert"), self.file("store-key")) {
+        let options = &self.options;
+        let pair = match (options.store_cert.0.clone(), options.store_key.0.clone()) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
             _ => return Err("store-cert and store-key go together".to_owned()),
         };
         Ok(StoreFiles {
-            ca: self.file("store-ca"),
+            ca: options.store_ca.0.clone(),
             pair,
-            login: self.file("store-login-file"),
+            login: options.store_login_file.0.clone(),
         })
     }
 
@@ -115,9 +105,15 @@ impl Effective {
     fn check_store(&self) -> Result<(), String> {
         let is_set = |key: &&str| self.setting(key).source != ValueSource::Default;
         let wrong = ["cluster", "join", "backup-to"].into_iter().find(is_set);
-        let own = ["store-ca", "store-cert", "store-key", "store-login-file"];
-        let is_given = |key: &&str| self.file(key).is_some();
-        if let (None, Some(key)) = (self.store(), own.into_iter().find(is_given)) {
+        let options = &self.options;
+        let own = [
+            ("store-ca", &options.store_ca),
+            ("store-cert", &options.store_cert),
+            ("store-key", &options.store_key),
+            ("store-login-file", &options.store_login_file),
+        ];
+        let given = own.into_iter().find(|(_, file)| file.0.is_some());
+        if let (None, Some((key, _))) = (self.store(), given) {
             return Err(format!("{key} is for another engine: add store"));
         }
         match (self.store(), wrong) {
@@ -133,17 +129,20 @@ impl Effective {
     /// # Errors
     /// When some are named and others that they need are not.
     fn tls(&self) -> Result<Option<TlsSettings>, String> {
-        let file = |key: &str| self.file(key);
-        let change_over = self.setting("tls-change-over").value == OptionValue::Choice("on");
-        let (client_ca, peer_ca) = (file("tls-client-ca"), file("tls-peer-ca"));
-        let (revoked, renewal) = (file("tls-revoked"), file("tls-renew-with"));
+        let options = &self.options;
+        let change_over = options.tls_change_over == "on";
+        let (client_ca, peer_ca) = (
+            options.tls_client_ca.0.clone(),
+            options.tls_peer_ca.0.clone(),
+        );
+        let (revoked, renewal) = (options.tls_revoked.0.clone(), &options.tls_renew_with.0);
         if revoked.is_some() && client_ca.is_none() && peer_ca.is_none() {
             return Err(
                 "tls-revoked goes with tls-client-ca or tls-peer-ca: without them no certificate is asked for"
                     .to_owned(),
             );
         }
-        match (file("tls-cert"), file("tls-key")) {
+        match (options.tls_cert.0.clone(), options.tls_key.0.clone()) {
             (Some(cert), Some(key)) => Ok(Some(TlsSettings {
                 client_ca,
                 peer_ca,
@@ -169,15 +168,7 @@ impl Effective {
 
     /// The folder of the CA with which the node renews its certificate.
     pub(crate) fn renewal(&self) -> Option<PathBuf> {
-        self.file("tls-renew-with")
-    }
-
-    /// Requires: `key` is an option of a file.
-    fn file(&self, key: &str) -> Option<PathBuf> {
-        match &self.setting(key).value {
-            OptionValue::File(path) => path.clone(),
-            _ => unreachable!("the table says that {key} is a file"),
-        }
+        self.options.tls_renew_with.0.clone()
     }
 
     /// Why the server would refuse the options, and the source of the one that the reason begins
@@ -197,22 +188,6 @@ impl Effective {
     /// The reason, with the source of the option with which it begins.
     pub(super) fn sourced(&self, key: &str, reason: &str) -> String {
         format!("{reason} ({key}: {})", self.setting(key).source)
-    }
-
-    /// Requires: `key` is an option of addresses.
-    fn addresses(&self, key: &str) -> Vec<SocketAddr> {
-        match &self.setting(key).value {
-            OptionValue::Addresses(addresses) => addresses.clone(),
-            _ => unreachable!("the table says that {key} is addresses"),
-        }
-    }
-
-    /// Requires: `key` is an option of a folder.
-    fn folder(&self, key: &str) -> PathBuf {
-        match &self.setting(key).value {
-            OptionValue::Folder(path) => path.clone(),
-            _ => unreachable!("the table says that {key} is a folder"),
-        }
     }
 }
 
@@ -234,7 +209,7 @@ mod tests {
         };
         assert_eq!(ours, theirs);
         let memtable = theirs.engine_options().memtable_bytes;
-        assert_eq!(effective.size("memtable"), memtable);
+        assert_eq!(size(effective.memtable_bytes()), memtable);
     }
 
     #[test]

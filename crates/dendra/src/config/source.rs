@@ -1,5 +1,8 @@
-//! Where the effective value of an option came from.
+//! The texts that options were given, and where the one that counts came from.
 
+use super::options::checked;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -28,6 +31,31 @@ impl fmt::Display for ValueSource {
             ValueSource::Environment(variable) => write!(f, "environment {variable}"),
             ValueSource::File { path, line } => write!(f, "file {}:{line}", path.display()),
             ValueSource::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// The texts that were given, while the places are gone through from the strongest to the weakest.
+#[derive(Default)]
+pub(super) struct GivenOptions {
+    pub(super) strongest: HashMap<&'static str, (OsString, ValueSource)>,
+    pub(super) problems: Vec<String>,
+}
+
+impl GivenOptions {
+    /// Requires: `key` is an option. A problem begins with `place`.
+    pub(super) fn take(
+        &mut self,
+        key: &'static str,
+        text: &OsStr,
+        place: &str,
+        source: ValueSource,
+    ) {
+        match checked(key, text) {
+            Err(rest) => self.problems.push(format!("{place}: {rest}")),
+            Ok(text) => {
+                self.strongest.entry(key).or_insert((text, source));
+            }
         }
     }
 }

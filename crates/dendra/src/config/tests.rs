@@ -1,6 +1,5 @@
 //! Precedence and complaints of the four places options come from.
 
-use super::table::OptionValue;
 use super::{ConfigInputs, Effective, Problems, ValueSource};
 use crate::cli::Cli;
 use clap::{Command, CommandFactory};
@@ -41,14 +40,14 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
     let file = "workers = 3\nqueue = 30\ndrain-ms = 300\n";
     let environment = [("DENDRA_WORKERS", "2"), ("DENDRA_QUEUE", "20")];
     let effective = resolve(&[("workers", "1")], &environment, Some(file)).expect("all are fine");
-    assert_eq!(effective.number("workers"), 1);
+    assert_eq!(effective.options.workers, 1);
     assert_eq!(effective.setting("workers").source, ValueSource::Flag);
-    assert_eq!(effective.number("queue"), 20);
+    assert_eq!(effective.options.queue, 20);
     assert_eq!(
         effective.setting("queue").source,
         ValueSource::Environment("DENDRA_QUEUE".to_owned())
     );
-    assert_eq!(effective.number("drain-ms"), 300);
+    assert_eq!(effective.options.drain_ms, 300);
     assert_eq!(
         effective.setting("drain-ms").source,
         ValueSource::File {
@@ -56,17 +55,17 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
             line: 3
         }
     );
-    assert_eq!(effective.number("memory"), 256 << 20);
+    assert_eq!(effective.options.memory.0, 256 << 20);
     assert_eq!(effective.setting("memory").source, ValueSource::Default);
 }
 
 #[test]
 fn the_memtable_follows_the_memory_unless_it_is_set() {
     let effective = resolve(&[("memory", "64MiB")], &[], None).expect("all are fine");
-    assert_eq!(effective.number("memtable"), 8 << 20);
+    assert_eq!(effective.memtable_bytes(), 8 << 20);
     let both = [("memory", "64MiB"), ("memtable", "1MiB")];
     let effective = resolve(&both, &[], None).expect("all are fine");
-    assert_eq!(effective.number("memtable"), 1 << 20);
+    assert_eq!(effective.memtable_bytes(), 1 << 20);
 }
 
 #[test]
@@ -151,9 +150,8 @@ fn what_config_print_prints_is_a_file_with_the_same_meaning() {
     ];
     let effective = resolve(&flags, &[], None).expect("all are fine");
     let again = resolve(&[], &[], Some(&effective.to_toml())).expect("it reads back");
-    let values = |e: &Effective| -> Vec<OptionValue> {
-        e.settings().iter().map(|s| s.value.clone()).collect()
-    };
+    let values =
+        |e: &Effective| -> Vec<_> { e.settings.iter().map(|s| s.printed.clone()).collect() };
     assert_eq!(values(&effective), values(&again));
 }
 
