@@ -45,7 +45,7 @@ pub struct Hello {
     /// Digest of the topology that the cluster was founded with: members, partitions, replication
     /// factor.
     pub topology: u64,
-    /// That topology in a line, for a sentence on the difference; empty when it is long.
+    /// Founding topology in a line, for a sentence on the difference; empty when it is long.
     pub description: String,
     /// The node's id, made when its folder was.
     pub node: u128,
