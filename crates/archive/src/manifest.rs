@@ -103,7 +103,7 @@ pub struct BackupManifest {
     pub nodes: Vec<BackupNode>,
     /// Bytes that were read from nodes for it, and not taken from earlier backups.
     pub moved_bytes: u64,
-    /// Their size in the repository.
+    /// Size of these bytes in the repository.
     pub moved_stored_bytes: u64,
 }
 
