@@ -136,11 +136,11 @@ impl Lifecycle<BlockAddress, Cached> for Farewell {
 /// Are blocks that had to be read kept in the cache?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FillCache {
-    /// They will be asked for again. A scan keeps its first `FILLED_BLOCKS_MAX` and goes on as
-    /// with `No`.
+    /// Yes: the blocks will be asked for again. A scan keeps its first `FILLED_BLOCKS_MAX` and goes
+    /// on as with `No`.
     Yes,
-    /// They pass by once: a long scan must not push out blocks that point reads need, nor make
-    /// those that it meets look used. Guides are kept all the same.
+    /// No: the blocks pass by once. A long scan must not push out blocks that point reads need, nor
+    /// make those that it meets look used. Guides are kept all the same.
     No,
 }
 

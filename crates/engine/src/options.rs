@@ -175,7 +175,7 @@ impl Options {
         options
     }
 
-    /// These with memtables of `bytes`, and with all that follows from them.
+    /// Options with memtables of `bytes`, and with all that follows from them.
     pub fn with_memtable(mut self, bytes: usize) -> Options {
         self.memtable_bytes = bytes;
         self.level1_bytes = 4 * bytes as u64;
@@ -183,9 +183,9 @@ impl Options {
         self
     }
 
-    /// These for a disk of `total_bytes`. On a small one, log segments, tables and memtables are
-    /// smaller: a 32nd part of the disk each, as far as their least sizes allow. The
-    /// size of memtables stays where `keeps_memtable` says that an operator chose it.
+    /// Options for a disk of `total_bytes`. On a small one, log segments, tables and memtables are
+    /// smaller: a 32nd part of the disk each, as far as their least sizes allow. The size of
+    /// memtables stays where `keeps_memtable` says that an operator chose it.
     pub fn for_disk(mut self, total_bytes: u64, keeps_memtable: bool) -> Options {
         let part = usize::try_from(total_bytes / DISK_PARTS).unwrap_or(usize::MAX);
         let least = self.segment_bytes_min();

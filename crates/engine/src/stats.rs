@@ -82,7 +82,7 @@ pub struct Stats {
     pub ingest_bytes: u64,
     /// Tables that are kept for the next incremental backup, those that are live included.
     pub kept_tables: usize,
-    /// Their bytes.
+    /// Bytes of the kept tables.
     pub kept_bytes: u64,
     /// Compactions done, moves included.
     pub compactions: u64,

@@ -61,9 +61,9 @@ pub struct Summary {
     pub manifest: Option<String>,
     /// Live tables.
     pub tables: u64,
-    /// Their bytes.
+    /// Bytes of the live tables.
     pub table_bytes: u64,
-    /// Their records, tombstones included.
+    /// Records of the live tables, tombstones included.
     pub records: u64,
     /// How many of them are tombstones.
     pub tombstones: u64,

@@ -142,7 +142,7 @@ impl DiskRoom {
         })
     }
 
-    /// These tables were written anew, or were tried to be. `live` = all that are left.
+    /// Notes that these tables were written anew, or were tried to be. `live` = all that are left.
     fn note_tried(
         &self,
         tables: impl Iterator<Item = u64>,

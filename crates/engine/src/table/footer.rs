@@ -45,9 +45,10 @@ pub(super) struct Footer {
 /// Why the last 64 bytes of a file are not a footer.
 #[derive(Debug)]
 pub(super) enum NotAFooter {
-    /// They are not the bytes of a writer.
+    /// The bytes are not those of a writer.
     Damaged(String),
-    /// They are sound, and this program does not know the format or an algorithm that they name.
+    /// The bytes are sound, and this program does not know the format or an algorithm that they
+    /// name.
     Unknown(String),
 }
 

@@ -71,7 +71,7 @@ pub enum CallFailure {
 pub enum Repeat {
     /// Only that call.
     Once,
-    /// That call and all after it.
+    /// The call and all after it.
     Onwards,
 }
 
