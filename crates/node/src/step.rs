@@ -393,7 +393,7 @@ pub enum Effect {
     Loaded {
         /// The epoch of the layout for which they were loaded.
         epoch: u64,
-        /// Their partitions.
+        /// Partitions of the positions.
         partitions: Vec<Partition>,
     },
     /// Persist a clock ceiling with the next log write, and write one if none comes; then tell

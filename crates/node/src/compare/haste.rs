@@ -48,7 +48,7 @@ impl Haste {
         self.told > 0
     }
 
-    /// These are the peers that this member leads.
+    /// Keeps the peers that this member leads.
     pub(super) fn keep(&mut self, led: impl Fn(MemberIndex) -> bool) {
         self.waiting.retain(|peer, _| led(*peer));
     }

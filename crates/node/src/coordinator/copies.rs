@@ -37,7 +37,8 @@ pub(crate) struct Copies {
 /// How the cells that lost to one of their version differ from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rivalry {
-    /// They are tombstones, and it is a value that ends: some table took it away too early.
+    /// The losers are tombstones, and the cell is a value that ends: some table took it away too
+    /// early.
     LeftOver,
     /// No rule but the owners' votes tells which of them is right.
     Content,

@@ -85,7 +85,7 @@ pub(crate) struct Clocking {
 /// Owners that told beside their clocks that they would not begin a write at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pressed {
-    /// Their disks are full: they would refuse this cell.
+    /// Owners with full disks: they would refuse this cell.
     pub(crate) full: Places,
     /// The write would wait there, or be refused as `Busy`.
     pub(crate) behind: Places,

@@ -63,7 +63,7 @@ pub enum StewardEvent {
     },
     /// `Effect::Learn` of a loop: another member knows a later epoch.
     Ahead {
-        /// That member.
+        /// Member that knows the later epoch.
         member: MemberId,
         /// The epoch.
         epoch: u64,

@@ -24,7 +24,7 @@ pub enum WhyNot {
     Epoch {
         /// The epoch here.
         ours: u64,
-        /// That of the record.
+        /// Epoch of the record.
         theirs: u64,
     },
     /// The record follows another one of the same epoch.

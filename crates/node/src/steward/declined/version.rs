@@ -11,7 +11,7 @@ use std::fmt;
 pub enum VersionStays {
     /// The version in force is the newest that this member knows.
     Newest {
-        /// That version.
+        /// Version in force.
         version: ClusterVersion,
     },
     /// A member runs a release that does not know the version.

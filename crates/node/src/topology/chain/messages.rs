@@ -92,10 +92,10 @@ pub enum ChainMessage {
     Outbid {
         /// Being chosen.
         epoch: u64,
-        /// That ballot.
+        /// Ballot of the promise.
         promised: EpochBallot,
     },
-    /// These epochs were chosen, one after the other.
+    /// Epochs that were chosen, one after the other.
     Chosen {
         /// In their order; at most `EPOCH_PAGE_RECORDS_MAX`.
         records: Vec<Arc<EpochRecord>>,
