@@ -51,11 +51,11 @@ pub(crate) enum Backend {
 
 /// A scan between two chunks.
 pub(crate) enum BackendScan {
-    /// Of the own store.
+    /// A walk of the own store.
     Store(StoreWalk),
-    /// Of all members.
+    /// A walk of all members.
     Cluster(ClusterWalk),
-    /// Of an engine of others.
+    /// A walk of an engine of others.
     Front(FrontWalk),
 }
 

@@ -17,11 +17,11 @@ use std::time::Duration;
 pub struct BorderState {
     /// The table of tokens was read.
     pub token_looks: u64,
-    /// It was another one.
+    /// Readings that found another table of tokens.
     pub token_changes: u64,
     /// Certificates and keys were read again, and are in force.
     pub files_taken: u64,
-    /// They were read again, and are of no use.
+    /// Certificates and keys were read again, and are of no use.
     pub files_refused: u64,
 }
 

@@ -75,15 +75,14 @@ pub const SCAN_LOOK_BYTES: usize = 256 << 10;
 /// Reads of connections that give way, called at once: about a tenth of a millisecond of work.
 /// Behind them the loop looks at its sockets, which costs a hundredth of it.
 pub const CALLS_A_TURN: usize = 4;
-/// As many at once when the first of them has waited for this long: turns of the loop are long
-/// then.
+/// Calls at once when the first of them has waited for this long: turns of the loop are long then.
 pub const CALLS_A_TURN_LATE: usize = 32;
 /// See `CALLS_A_TURN_LATE`.
 pub const WAY_WAIT_US: u64 = 5_000;
 /// TLS handshakes that are begun at once: one takes some tenths of a millisecond, most of it for
 /// one signature.
 pub const HANDSHAKES_A_TURN: usize = 1;
-/// As many at once when the first of them has waited for `WAY_WAIT_US`.
+/// Handshakes at once when the first of them has waited for `WAY_WAIT_US`.
 pub const HANDSHAKES_A_TURN_LATE: usize = 4;
 /// So many bytes, read or written, are the work of one call out of a loop's line. To copy them and
 /// to check them takes about as long as a small request. While others wait, a connection reads so
@@ -166,11 +165,11 @@ pub const POISON_GRACE: Duration = Duration::from_millis(100);
 
 /// `Retry-After` of a refused client, in seconds: the smallest value that the header can tell.
 pub const RETRY_AFTER_S: u32 = 1;
-/// Those that are refused in a row are told so many different seconds.
+/// So many different seconds are told to clients that are refused in a row.
 pub const RETRY_AFTER_SPREAD_S: u32 = 3;
-/// The same when the disk is full: the operator has to make room.
+/// `Retry-After` in seconds when the disk is full: the operator has to make room.
 pub const RETRY_AFTER_DISK_FULL_S: u32 = 30;
-/// Those that are refused in a row on a full disk are told so many different seconds.
+/// So many different seconds are told to clients that are refused in a row on a full disk.
 pub const RETRY_AFTER_DISK_FULL_SPREAD_S: u32 = 16;
 
 /// Requests of one connection that are answered in a row while others wait for the loop.
@@ -186,18 +185,19 @@ pub const QUEUE_DELAY_TARGET_MS_MAX: u64 = 10_000;
 /// So many connections are accepted in a row, then none for `ACCEPT_PAUSE`: a storm of them leaves
 /// the loops time.
 pub const ACCEPTS_IN_A_ROW: u32 = 32;
-/// The same while the delay of a loop is above its target. Pauses are short, so that a client does
-/// not wait for long in front of the loop.
+/// Connections accepted in a row while the delay of a loop is above its target. Pauses are short,
+/// so that a client does not wait for long in front of the loop.
 pub const ACCEPTS_IN_A_ROW_BEYOND: u32 = 8;
 /// See `ACCEPTS_IN_A_ROW`.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
-/// The same while the delay of a loop is above half its target: those that are there go first.
+/// Pause in accepting while the delay of a loop is above half its target: those that are there go
+/// first.
 pub const ACCEPT_PAUSE_NEAR: Duration = Duration::from_millis(40);
 /// And while it is above it.
 pub const ACCEPT_PAUSE_BEYOND: Duration = Duration::from_millis(50);
 /// Connections that wait in the kernel while accepting pauses; the kernel caps it by its own limit.
 pub const BACKLOG: u32 = 4_096;
-/// The same while the delay of a loop is above half its target. The kernel drops those beyond it.
+/// Backlog while the delay of a loop is above half its target. The kernel drops those beyond it.
 /// Above the target it keeps no more than a piece.
 pub const BACKLOG_NEAR: u32 = 32;
 
@@ -235,7 +235,7 @@ pub const ORDER_BYTES_MAX: usize = 64 << 10;
 
 /// Memory of the own engine of a front door: it holds notes about itself.
 pub const FRONT_ENGINE_BYTES: usize = 16 << 20;
-/// Its longest value.
+/// Longest value of the own engine of a front door.
 pub const FRONT_ENGINE_VALUE_BYTES: usize = 64 << 10;
 /// Looks at the engine behind a front door that fail one after the other before requests that need
 /// a majority are refused at once.
@@ -335,8 +335,8 @@ pub const LINKS_UNPROVEN_MAX: usize = 512;
 /// them. A link has a place among the clients' connections until it has proven itself, and a full
 /// gate must not lock it out.
 pub const CONNECTIONS_BEYOND_MAX: usize = 2 * LINKS_UNPROVEN_MAX;
-/// Those of them that have not asked as a member does. With the links without a proof they are
-/// fewer than there are places, so that the oldest ends while the listener still accepts.
+/// Connections beyond the gate that have not asked as a member does. With the links without a proof
+/// they are fewer than there are places, so that the oldest ends while the listener still accepts.
 pub const CONNECTIONS_BEYOND_UNPROVEN_MAX: usize = LINKS_UNPROVEN_MAX / 2;
 /// TLS handshakes under way, all loops together. A client's takes a round trip or two. With a
 /// hundred a second that hold on, each has some seconds; with ten thousand, some tens of
@@ -360,7 +360,8 @@ pub const STORED_LOOK: Duration = Duration::from_secs(2);
 pub const AUDIT_QUEUE_LEN_MAX: usize = 1_024;
 /// Failed logins that the audit log takes a second; those beyond are counted there.
 pub const AUDIT_FAILURES_PER_SECOND: u64 = 100;
-/// Of them, in the long run: with lines of 170 bytes files of the usual size last four days.
+/// Failed logins that the audit log takes a second in the long run: with lines of 170 bytes files
+/// of the usual size last four days.
 pub const AUDIT_FLOOD_PER_SECOND: u64 = 2;
 /// So much of the long run's share may come at once: a thousand lines.
 pub const AUDIT_FLOOD_BURST: Duration = Duration::from_secs(500);
@@ -372,7 +373,7 @@ pub const STRANGER_LINES_BURST: Duration = Duration::from_secs(10);
 pub const AUDIT_SYNC: Duration = Duration::from_secs(1);
 /// Between two readings of the table of tokens: a change is in force everywhere within a second.
 pub const TOKENS_LOOK: Duration = Duration::from_millis(300);
-/// Of one reading.
+/// Time that one reading may take.
 pub const TOKENS_DEADLINE: Duration = Duration::from_millis(600);
 /// The first pause before a lost link is opened again, and the longest one. Each is stretched or
 /// cut by up to a half. A member that comes back is asked again within 400 ms. One that stays away

@@ -12,7 +12,7 @@ pub(crate) fn retry_after_s() -> u32 {
     limits::RETRY_AFTER_S + next() % limits::RETRY_AFTER_SPREAD_S
 }
 
-/// The same on a full disk: the operator has to make room.
+/// `Retry-After` in seconds on a full disk: the operator has to make room.
 pub(crate) fn disk_full_after_s() -> u32 {
     limits::RETRY_AFTER_DISK_FULL_S + next() % limits::RETRY_AFTER_DISK_FULL_SPREAD_S
 }

@@ -44,7 +44,7 @@ impl CapacityShare {
         CapacityShare::Peers,
     ];
 
-    /// Of a client's request; `None` when it asks for no data.
+    /// Share that a client's request belongs to; `None` when it asks for no data.
     pub(crate) fn of(op: OpLabel) -> Option<CapacityShare> {
         match op {
             OpLabel::Get => Some(CapacityShare::Points),
@@ -86,9 +86,10 @@ pub(crate) enum RefusalCause {
     Unfit,
     /// Newer requests came all the time, more than the processor serves.
     Delay,
-    /// Its client went away before it was done, in a cluster.
+    /// The request's client went away before it was done, in a cluster.
     Abandoned,
-    /// Its connection has no place: the member, or its address here, has as many as it may have.
+    /// The request's connection has no place: the member, or its address here, has as many as it
+    /// may have.
     Connections,
 }
 

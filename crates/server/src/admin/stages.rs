@@ -104,7 +104,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Of a request that was not drawn: every call is a branch.
+    /// Watch of a request that was not drawn: every call is a branch.
     pub(crate) const OFF: Watch = Watch { lap_ns: 0 };
 
     /// A watch that runs from now on.

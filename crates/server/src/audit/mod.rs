@@ -105,7 +105,7 @@ pub(crate) struct AuditEvent {
     pub(crate) from: Option<(IpAddr, Port)>,
     /// Method and path, without parameters.
     pub(crate) what: Cow<'static, str>,
-    /// Of the answer; 0 where there was none.
+    /// Status of the answer; 0 where there was none.
     pub(crate) status: u16,
     /// The code word of a refusal.
     pub(crate) code: Option<Cow<'static, str>>,

@@ -35,9 +35,9 @@ const LIVE_COSTS: u32 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backlog {
     Long,
-    /// Those beyond it are dropped, and an accepted client has not waited for long.
+    /// Few: those beyond are dropped, and an accepted client has not waited for long.
     Short,
-    /// As many as one piece has beyond the target.
+    /// So many as one piece has beyond the target.
     Piece,
 }
 
@@ -51,7 +51,7 @@ impl Backlog {
     }
 }
 
-/// Of one listening socket.
+/// Pace of one listening socket.
 pub(super) struct AcceptPace {
     backlog: Backlog,
     in_a_row: u32,

@@ -113,7 +113,7 @@ pub(crate) struct Collected {
 
 /// Why a body did not come whole.
 pub(crate) enum NoBody {
-    /// It is refused, and the connection ends after the refusal.
+    /// The body is refused, and the connection ends after the refusal.
     Refused(Refusal),
     /// The connection ends.
     Ended(ConnectionEnd),
@@ -174,7 +174,7 @@ pub(crate) struct PendingBody {
     pub(crate) key: Key,
     pub(crate) body: Inflow,
     pub(crate) expects_continue: bool,
-    /// It waited for so long in front of its body: in a pause, in line for the log.
+    /// Nanoseconds that the request waited in front of its body: in a pause, in line for the log.
     pub(crate) waited_ns: u64,
     pub(crate) watch: Watch,
 }

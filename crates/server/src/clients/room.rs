@@ -54,7 +54,7 @@ impl RoomBudget {
         }
     }
 
-    /// The same with a line for so many.
+    /// Budget with a line for so many.
     pub(crate) fn with_line(mut self, bytes: usize) -> RoomBudget {
         self.line_max = bytes as u64;
         self
@@ -189,7 +189,7 @@ impl Rooms {
         room
     }
 
-    /// As `offer`, after the requests that wait.
+    /// Offers room as `offer` does, after the requests that wait.
     pub(crate) fn offer_in_turn(self: &Rc<Rooms>, source: IpAddr, bytes: usize) -> Option<Room> {
         if self.waiting_bytes.get() > 0 {
             self.note_lack();

@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker};
 /// Why a connection was woken without the event that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeReason {
-    /// Its deadline passed.
+    /// The deadline of the wait passed.
     Deadline,
     /// The node drains: a connection between two requests closes.
     Drain,

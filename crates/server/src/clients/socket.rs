@@ -107,7 +107,7 @@ pub(crate) struct Socket {
     head_deadline_us: Option<u64>,
     /// The request in front was called out of the line to be refused.
     is_called_to_refuse: bool,
-    /// It was refused, and the bytes behind it have not stood in line since.
+    /// The request in front was refused, and the bytes behind it have not stood in line since.
     was_refused: bool,
     /// Since when the bytes that are read next gave way, or stood in line; `None` = they did not.
     waits_since_us: Option<u64>,

@@ -149,7 +149,7 @@ pub(crate) fn write_refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) 
     refusal.status
 }
 
-/// Of an answer to a program that goes on behind it.
+/// Style of an answer to a program that goes on behind it.
 const USUAL: Style = Style {
     connection: ConnectionFate::Persist,
     omits_body: false,

@@ -14,7 +14,7 @@
 
 use crate::limits;
 
-/// Of one connection.
+/// Work of one connection in a turn.
 #[derive(Debug, Default)]
 pub(crate) struct TurnWork {
     /// Bytes since it began or was charged.

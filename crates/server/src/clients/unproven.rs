@@ -33,11 +33,11 @@ use tokio::sync::Notify;
 pub(crate) struct UnprovenGauges {
     /// Now.
     pub(crate) now: AtomicU64,
-    /// Those that ended so.
+    /// Connections that ended without a proof.
     pub(crate) ended: AtomicU64,
 }
 
-/// Those of one loop, the oldest first.
+/// Unproven connections of one loop, the oldest first.
 pub(crate) struct Unproven {
     waiting: RefCell<VecDeque<(u64, Rc<Notify>)>>,
     so_far: Cell<u64>,
@@ -109,12 +109,12 @@ impl UnprovenPlace<'_> {
         }
     }
 
-    /// It has proven itself.
+    /// Gives the place up: the connection has proven itself.
     pub(crate) fn prove(mut self) {
         self.is_proven = true;
     }
 
-    /// Its mark, for [`Unproven::prove`].
+    /// Mark of the connection, for [`Unproven::prove`].
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
-/// That of a scrub: lower than compactions.
+/// Priority of a scrub: lower than compactions.
 const NICE: i32 = 15;
 
 type ReadJob = Box<dyn FnOnce() + Send>;

@@ -44,9 +44,9 @@ const GONE_MAX: usize = 64;
 /// One file of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointFile {
-    /// As in the data folder.
+    /// Name of the file, as in the data folder.
     pub(crate) name: String,
-    /// Its length.
+    /// Length of the file.
     pub(crate) bytes: u64,
     /// Names its content: equal names, equal bytes.
     pub(crate) content: u128,
@@ -80,9 +80,9 @@ pub(crate) struct Increment {
 pub(crate) enum NoCheckpoint {
     /// Others hold as many as there may be.
     TooMany,
-    /// It was there, or may have been, and is no more.
+    /// The checkpoint was there, or may have been, and is no more.
     Gone(CheckpointEnd),
-    /// It has no such file or offset.
+    /// The checkpoint has no such file or offset.
     NoSuchPart,
     /// The disk or the engine failed.
     Failed(String),
@@ -93,15 +93,15 @@ pub(crate) enum NoCheckpoint {
 pub(crate) enum CheckpointEnd {
     /// Another process made it: the node was started again since then.
     Process,
-    /// It was not read for `CHECKPOINT_LEASE`.
+    /// The checkpoint was not read for `CHECKPOINT_LEASE`.
     Lease,
     /// The disk was full.
     DiskFull,
-    /// Its reader released it, or it never was.
+    /// The reader released the checkpoint, or it never was.
     Released,
 }
 
-/// Those of one node.
+/// Checkpoints of one node.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     root: PathBuf,
@@ -113,7 +113,7 @@ pub(crate) struct Checkpoints {
 #[derive(Debug, Default)]
 struct HeldCheckpoints {
     list: Vec<Checkpoint>,
-    /// Those that were not released, the last one first.
+    /// Ended checkpoints that were not released, the last one first.
     gone: VecDeque<(u128, CheckpointEnd)>,
     /// Places taken by those that are being made.
     making: usize,
@@ -340,7 +340,7 @@ fn split(
     Ok((files, Some(increment)))
 }
 
-/// Its files, without the lock and the empty log.
+/// Files of the checkpoint, without the lock and the empty log.
 fn describe(node: u128, checkpoint: &OsVfs) -> Result<Vec<CheckpointFile>, Error> {
     let failed = |e| Error::io("reading the checkpoint", e);
     let names = checkpoint.list().map_err(failed)?;

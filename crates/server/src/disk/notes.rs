@@ -41,9 +41,9 @@ type NoteFault = String;
 /// The state of a folder at a start.
 #[derive(Debug)]
 pub(crate) enum FolderHome {
-    /// Of a node by itself, with its address or without: the number of starts.
+    /// Note of a node by itself, with its address or without: the number of starts.
     Alone(u64),
-    /// Of a member of a cluster.
+    /// Note of a member of a cluster.
     Member(Box<FolderMember>),
     /// Empty, of a process that wants to become a member.
     Joins,
@@ -339,7 +339,7 @@ fn losses(engine: &Engine) -> Result<Vec<AcceptedLoss>, NoteFault> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundNote<T> {
     Absent,
-    /// Its bytes are damaged, or another release wrote them.
+    /// Note that cannot be read: its bytes are damaged, or another release wrote them.
     Unreadable,
     Read(T),
 }

@@ -53,13 +53,13 @@ pub(crate) fn cancelled(ticket: StoreTicket, kind: Cancelled) -> Event {
 /// Which kind of order was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancelled {
-    /// Of one key.
+    /// An order about one key.
     Read,
-    /// Of a range.
+    /// An order about a range.
     Page,
     /// At a range.
     Survey,
-    /// That stood in line for the log.
+    /// A write that stood in line for the log.
     Write,
 }
 

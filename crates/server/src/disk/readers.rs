@@ -29,8 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Of the threads that scan. A scan leaves the processor to points, writes and loops; compactions
-/// have the same value.
+/// Priority of the threads that scan. A scan
 const SCAN_NICE: i32 = 10;
 /// Starts the workers of `shared.pool`.
 pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
@@ -105,7 +104,7 @@ fn answer(shared: &Shared, job: StoreJob, stages: &Stages) {
         .post(LoopEvent::Answered { slot, answer });
 }
 
-/// Of a job that has no result: the node waits for an answer of the job's own kind.
+/// Answer to a job that has no result: the node waits for one of the job's own kind.
 #[derive(Clone, Copy, Debug)]
 enum Unanswered {
     Other,

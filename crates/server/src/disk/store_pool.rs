@@ -35,11 +35,11 @@ use std::time::Duration;
 /// A kind of reads, with a queue and threads of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadClass {
-    /// Of one key.
+    /// Reads of one key.
     Points,
-    /// Of a range: a client's, or a page of records for another member.
+    /// Reads of a range: a client's, or a page of records for another member.
     Scans,
-    /// Of a range for the fingerprints of a comparison.
+    /// Reads of a range for the fingerprints of a comparison.
     Surveys,
 }
 

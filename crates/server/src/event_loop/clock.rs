@@ -51,7 +51,7 @@ impl ClockReading {
         self.wall_us + self.monotonic_ns.saturating_sub(self.wall_read_ns) / 1_000
     }
 
-    /// The same, and the monotonic clock was read again.
+    /// This reading after the monotonic clock was read again.
     pub(crate) fn at(self, monotonic_ns: u64) -> ClockReading {
         ClockReading {
             monotonic_ns,
@@ -84,7 +84,7 @@ pub(crate) fn tick() -> ClockReading {
     }
 }
 
-/// The same for a node.
+/// Reads both clocks for a node.
 pub(crate) fn now() -> Now {
     tick().now()
 }
@@ -94,7 +94,7 @@ pub(crate) fn monotonic_us() -> u64 {
     monotonic_ns() / 1_000
 }
 
-/// The same in nanoseconds: enough for 584 years.
+/// Reads the monotonic clock in nanoseconds: enough for 584 years.
 pub(crate) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

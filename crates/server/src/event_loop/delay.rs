@@ -39,7 +39,7 @@ const CROWDED_US: u64 = 2_000;
 /// One loop's.
 pub(crate) struct Delay {
     shared: Arc<Shared>,
-    /// Of the loop.
+    /// Index of the loop.
     index: usize,
     giving_way: Rc<GivingWay>,
     line: RefCell<Line<Rc<InLineEntry>>>,
@@ -65,9 +65,9 @@ struct LagProbe {
 enum ProbeLook {
     /// Nothing is due.
     NotDue,
-    /// It is to be rung.
+    /// The bell is to be rung.
     Rings,
-    /// It still waits, for so many microseconds: a sample.
+    /// The bell still waits, for so many microseconds: a sample.
     Waits(u64),
 }
 
@@ -86,8 +86,8 @@ impl LagProbe {
         }
     }
 
-    /// It runs: the longest that a request waits for its loop, in the run queue or among those that
-    /// give way. `None` = it was not rung.
+    /// Ends the probe, for the loop runs: the longest that a request waits for its loop, in the run
+    /// queue or among those that give way. `None` = it was not rung.
     fn runs(&self, now_us: u64, giving_way: &GivingWay) -> Option<u64> {
         let rung_us = self.rung_us.take()?;
         self.due_us.set(now_us + PROBE_US);

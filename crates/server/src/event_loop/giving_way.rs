@@ -44,21 +44,21 @@ pub(crate) fn source_of(address: IpAddr) -> AddressGroup {
     }
 }
 
-/// Those of one loop.
+/// Tasks of one loop that give way.
 #[derive(Default)]
 pub(crate) struct GivingWay {
     waiting: RefCell<WayQueues>,
     /// TLS handshakes that have not begun.
     handshakes: RefCell<WayQueues>,
-    /// Of clients that have gone, or whose last answer is sent.
+    /// Ends of clients that have gone, or whose last answer is sent.
     ends: RefCell<WayQueues>,
     porter: LocalBell,
 }
 
-/// Those of one kind.
+/// Queues of one kind of tasks.
 #[derive(Default)]
 struct WayQueues {
-    /// Of each source that waits. None is empty.
+    /// Tasks of each source that waits. None is empty.
     sources: HashMap<AddressGroup, VecDeque<Rc<WayTurn>>>,
     /// The sources that wait, the next one to be called first.
     turns: VecDeque<AddressGroup>,

@@ -29,9 +29,9 @@ use std::rc::Rc;
 pub(crate) enum SentValue<'a> {
     /// None: a read or a deletion.
     None,
-    /// It stands in the input, after its head.
+    /// The value stands in the input, after its head.
     Unread(&'a [u8]),
-    /// It came by itself.
+    /// The value came by itself.
     Whole(&'a Bytes),
 }
 
@@ -110,9 +110,9 @@ pub(crate) struct PendingOperation {
 pub(crate) enum Begun<R> {
     /// A read: its answer is shown.
     Shown(R),
-    /// It ended at once.
+    /// The operation ended at once.
     Ended(Finished),
-    /// Its end comes to the seat.
+    /// The operation's end comes to the seat.
     Waits(Held),
     /// A read that would wait for the disk. Nothing was begun: `resume` does, when nothing is in
     /// front of it.
@@ -149,7 +149,7 @@ pub(crate) enum WalkEnd {
     Complete,
     /// The limit is reached: the key to go on from.
     Limited(Vec<u8>),
-    /// It cannot go on now: the key to go on from.
+    /// The scan cannot go on now: the key to go on from.
     Stopped(Vec<u8>),
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum LoopEvent {
     Connection(std::net::TcpStream, ConnectionPlace),
     /// A write is decided.
     Written {
-        /// As given to the engine.
+        /// Token of the write, as given to the engine.
         token: u64,
         /// The outcome of the write.
         outcome: WriteOutcome,

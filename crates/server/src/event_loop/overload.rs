@@ -28,7 +28,7 @@ pub(crate) struct Overload {
 }
 
 impl Overload {
-    /// Of the loop that is pressed most.
+    /// Crowding of the loop that is pressed most.
     pub(crate) fn crowding(&self) -> Crowding {
         if self.beyond.load(Ordering::Relaxed) > 0 {
             Crowding::Beyond

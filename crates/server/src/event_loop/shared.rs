@@ -66,7 +66,7 @@ impl Phase {
         Phase::Poisoned,
     ];
 
-    /// As shown by `/readyz` and `/v0/status`.
+    /// Word for the state, as shown by `/readyz` and `/v0/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Starting => "starting",

@@ -80,7 +80,7 @@ pub(crate) struct FrontDesk {
 }
 
 impl FrontDesk {
-    /// Of an engine of this shape; at most `queue_len_max` jobs wait for it.
+    /// Desk for an engine of this shape; at most `queue_len_max` jobs wait for it.
     pub(crate) fn new(shape: StoreShape, queue_len_max: usize, papers: StorePapers) -> FrontDesk {
         FrontDesk {
             queue: Lock::new(FrontQueue::default()),

@@ -33,7 +33,7 @@ impl SealedDial {
         SealedDial(ArcSwap::from_pointee(engine_client(client)))
     }
 
-    /// The same from now on, with those of another client.
+    /// Dials with the papers of another client from now on.
     pub(super) fn renew(&self, client: &TlsClient) {
         self.0.store(Arc::new(engine_client(client)));
     }

@@ -52,7 +52,7 @@ pub(crate) struct FrontGauges {
 }
 
 impl FrontGauges {
-    /// Of an engine that has just answered.
+    /// Gauges of an engine that has just answered.
     pub(super) fn new() -> FrontGauges {
         FrontGauges {
             times: Lock::new(Default::default()),

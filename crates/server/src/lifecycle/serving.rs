@@ -27,7 +27,7 @@ use std::sync::mpsc;
 pub enum ExitReason {
     /// A signal asked for it and everything is closed (exit 0).
     Stopped,
-    /// It never served.
+    /// The node never served.
     NotStarted(StartError),
     /// Another member does not let the folder in: the member, and why (exit 3).
     Disowned(String),
@@ -73,7 +73,7 @@ pub fn serve(settings: Settings, on_serving: impl FnOnce(&Running)) -> ExitReaso
     serve_until_signal(settings, None, on_serving)
 }
 
-/// As [`serve`], a front door of `store`, which shows `papers` to it.
+/// Serves like [`serve`], as a front door of `store`, which shows `papers` to it.
 pub fn serve_front(
     settings: Settings,
     store: Arc<dyn OuterStore>,
@@ -146,7 +146,7 @@ struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
-    /// Those without a meaning here, by their names. The system would end the process.
+    /// Signals without a meaning here, by their names. The system would end the process.
     ignored: [(&'static str, tokio::signal::unix::Signal); 2],
     /// Are there files that are read again?
     has_files: bool,

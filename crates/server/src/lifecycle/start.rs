@@ -96,7 +96,7 @@ impl Server {
         Server::start_behind(doors, settings, vfs, Some((desk, threads)), &starting)
     }
 
-    /// As `start`, on a given folder: a disk that fails on purpose, say.
+    /// Starts like `start`, on a given folder: a disk that fails on purpose, say.
     ///
     /// # Errors
     /// As `start`.
@@ -346,7 +346,7 @@ struct OpenFolder {
     vfs: Arc<dyn Vfs>,
     engine: Engine,
     versions: VersionClock,
-    /// Of a member.
+    /// Cluster of a member.
     cluster: Option<Arc<Cluster>>,
     import: Import,
     loops: usize,

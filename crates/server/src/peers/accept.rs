@@ -250,9 +250,9 @@ async fn first_frame(
 
 /// Why a proven asker has no link.
 enum NotLinked {
-    /// It asked for no link, or went away.
+    /// The asker asked for no link, or went away.
     Gone,
-    /// It is told why.
+    /// The asker is told why.
     Refused(String),
 }
 

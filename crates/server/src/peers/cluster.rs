@@ -71,7 +71,7 @@ pub(crate) struct PeerGauges {
     pub(crate) answers: AtomicU64,
     /// Questions that were refused here: no link, or too much waits for it already.
     pub(crate) refused: AtomicU64,
-    /// Its questions that were too old when they arrived.
+    /// Questions of the peer that were too old when they arrived.
     pub(crate) late: AtomicU64,
     /// Links that were lost.
     pub(crate) lost: AtomicU64,
@@ -101,7 +101,7 @@ pub(crate) struct Cluster {
     founding: String,
     /// The newest durable epoch.
     newest: RwLock<NewestEpoch>,
-    /// Of members that were not reached since they moved.
+    /// Former addresses of members that were not reached since they moved.
     former: FormerAddresses,
     /// The newest durable epoch, for all loops.
     pub(crate) fence: Arc<Fence>,
@@ -144,7 +144,7 @@ pub(crate) struct Cluster {
     pub(crate) losses_accepted: AtomicU64,
     /// How the own questions travel.
     pub(crate) transport: PeerTransport,
-    /// Of peers that ask over plain HTTP.
+    /// Sessions of peers that ask over plain HTTP.
     pub(crate) sessions: Sessions,
     /// Links of askers that have not proven themselves.
     pub(crate) unproven: Arc<UnprovenGauges>,
@@ -202,7 +202,7 @@ fn of_record(record: &EpochRecord, id: MemberId, noted: Option<Peer>) -> Option<
 }
 
 impl EventOrders {
-    /// Of an event that was not told.
+    /// Orders of an event that was not told.
     pub(super) fn nothing() -> EventOrders {
         EventOrders {
             effects: Vec::new(),
@@ -403,7 +403,7 @@ impl Cluster {
         Arc::clone(&self.newest().record)
     }
 
-    /// Its members.
+    /// Members of the newest epoch.
     pub(crate) fn topology(&self) -> Arc<Topology> {
         Arc::clone(self.newest().layout.topology())
     }
@@ -459,7 +459,7 @@ impl Cluster {
         }
     }
 
-    /// The same, and links are sealed with `tls`.
+    /// This cluster with links that are sealed with `tls`.
     pub(crate) fn sealed(self, tls: Option<Arc<Tls>>) -> Cluster {
         Cluster { tls, ..self }
     }
@@ -654,8 +654,8 @@ impl Cluster {
         Ok((self.maker(own, theirs)?, claim_of(theirs)))
     }
 
-    /// The same of a hello that came over `stream`. A process without the certificate of its
-    /// address is told no fact about the cluster.
+    /// Judges a hello that came over `stream`. A process without the certificate of its address is
+    /// told no fact about the cluster.
     pub(super) fn judge_caller(
         &self,
         stream: &ByteStream,

@@ -30,9 +30,10 @@ use std::task::{Context, Poll, Waker};
 /// Which end of a link this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkEnd {
-    /// It asks, and reads always: every answer was asked for, so there is a bound on the answers.
+    /// The end that asks, and reads always: every answer was asked for, so there is a bound on the
+    /// answers.
     Asks,
-    /// It answers, and reads no more questions while answers pile up.
+    /// The end that answers, and reads no more questions while answers pile up.
     Answers,
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct Seals {
 }
 
 impl Seals {
-    /// Of the end `end` of a link, from the first frame on.
+    /// Seals for the end `end` of a link, from the first frame on.
     pub(crate) fn new(keys: &SessionKeys, end: LinkEnd) -> Seals {
         let (us, them) = match end {
             LinkEnd::Asks => (Role::Asker, Role::Acceptor),
@@ -65,7 +66,7 @@ pub(crate) enum LinkBreak {
     Io(io::Error),
     /// Bytes that are no frames.
     Malformed(Malformed),
-    /// It was closed here.
+    /// This side closed the link.
     Closed,
 }
 

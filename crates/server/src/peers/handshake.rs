@@ -39,7 +39,8 @@ pub(super) trait HelloWay {
 
 /// Why a member gave no welcome.
 pub(super) enum Unwelcome {
-    /// It does not know the secret that was proven. It may know another one that is valid here.
+    /// The other side does not know the secret that was proven. It may know another one that is
+    /// valid here.
     OtherSecret(NoLink),
     Other(NoLink),
 }
@@ -137,7 +138,7 @@ pub(super) async fn connect(cluster: &Cluster, host: &str) -> Result<ByteStream,
     connect_with(cluster.tls.as_deref(), host).await
 }
 
-/// The same of a process that is no member yet.
+/// Connects a process that is no member yet.
 pub(super) async fn connect_with(tls: Option<&Tls>, host: &str) -> Result<ByteStream, String> {
     let stream = TcpStream::connect(host).await;
     let stream = stream.map_err(|error| error.to_string())?;

@@ -65,7 +65,7 @@ enum FrameBody {
 pub(crate) enum Answered {
     /// The answer is formed; does the connection end after it?
     Formed { is_last: bool },
-    /// Its frame did not come whole: the refusal ends the connection.
+    /// The frame did not come whole: the refusal ends the connection.
     Broken(Refusal),
 }
 

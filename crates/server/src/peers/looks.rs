@@ -41,7 +41,7 @@ pub(crate) struct LookSeen {
 pub(crate) enum LookState {
     Running,
     Ended,
-    /// Its client did not ask for it any more.
+    /// The look's client did not ask for it any more.
     GivenUp,
 }
 

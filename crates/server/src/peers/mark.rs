@@ -19,11 +19,11 @@ use std::io;
 
 /// The file that keeps a folder from being started.
 pub(crate) const MARK_NAME: &str = "REFUSED";
-/// Its name until it is whole.
+/// Name of the mark until it is whole.
 pub(crate) const MARK_NAME_NEW: &str = "REFUSED.new";
 /// The file of a folder that some members refused, and not a majority.
 pub(crate) const DOUBT_NAME: &str = "DOUBTED";
-/// Its name until it is whole.
+/// Name of the doubt until it is whole.
 pub(crate) const DOUBT_NAME_NEW: &str = "DOUBTED.new";
 /// Bytes that are read of a longer file in its place.
 const MARK_BYTES_MAX: usize = 4096;

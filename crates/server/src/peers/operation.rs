@@ -186,7 +186,7 @@ impl ClusterBackend {
     }
 }
 
-/// The same of the member that was asked, after its name.
+/// Words for the wrong clock of the member that was asked, after its name.
 const OWN_CLOCK: &str = "has a clock that no majority of the members agrees with: set it right";
 
 /// Why a member did not do it, after its name.

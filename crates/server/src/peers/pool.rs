@@ -28,13 +28,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Of the steward's messages: no question of a node has this number.
+/// Id of the steward's messages: no question of a node has this number.
 pub(super) const STEWARD_ID: u64 = u64::MAX;
 
 /// A question, or a probe, from when it is asked until it is answered or given up.
 #[derive(Debug)]
 pub(super) struct Errand {
-    /// Of the question, or `STEWARD_ID`; `None` for a probe.
+    /// Id of the question, or `STEWARD_ID`; `None` for a probe.
     pub(super) id: Option<u64>,
     pub(super) frame: Vec<u8>,
     /// May it have been carried before?
@@ -64,7 +64,7 @@ pub(super) struct PooledConnection {
     /// Rung when there is an errand, or when the connection is to end.
     pub(super) bell: LocalBell,
     pub(super) errand: RefCell<Option<Errand>>,
-    /// Of the errand that is under way; `u64::MAX` without one.
+    /// When the errand under way is due; `u64::MAX` without one.
     pub(super) due_us: Cell<u64>,
     pub(super) is_cut: Cell<bool>,
     /// The sweep at which it became idle.
@@ -81,7 +81,7 @@ pub(crate) struct Pool {
     /// Bytes of all errands.
     under_way: Rc<Cell<usize>>,
     places: RefCell<Vec<Rc<PooledConnection>>>,
-    /// Those of `places` that wait for an errand, the one that waits longest first.
+    /// Connections of `places` that wait for an errand, the one that waits longest first.
     pub(super) idle: RefCell<Vec<Rc<PooledConnection>>>,
     /// Connections that are being opened.
     pub(super) opening: Cell<usize>,

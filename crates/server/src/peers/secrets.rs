@@ -55,7 +55,7 @@ impl std::fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Those that a node begins with.
+    /// Secrets that a node begins with.
     pub(crate) fn new(settings: &ClusterSettings) -> Secrets {
         Secrets {
             valid: ArcSwapOption::from_pointee(settings.secret.clone()),

@@ -33,7 +33,7 @@ pub(crate) struct Session {
     pub(super) url: String,
     /// The claim under which it was let in.
     pub(crate) claim: Peer,
-    /// Its loop.
+    /// Loop of the asker.
     pub(super) lane: u16,
     /// The keys that authenticate its frames.
     pub(super) keys: SessionKeys,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Strangers {
-    /// Those that named no member of the cluster.
+    /// Strangers that named no member of the cluster.
     pub(crate) unknown: AtomicU64,
     lines: Meter,
     unsaid: AtomicU64,

@@ -103,7 +103,7 @@ impl QuotaKind {
     pub(crate) const ALL: [QuotaKind; 3] =
         [QuotaKind::Requests, QuotaKind::Bytes, QuotaKind::Stored];
 
-    /// As in metrics.
+    /// Name of the limit, as in metrics.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             QuotaKind::Requests => "requests",
@@ -134,7 +134,7 @@ pub(crate) struct GrantUse {
 }
 
 impl GrantUse {
-    /// Of a grant that has a quota.
+    /// Use of a grant that has a quota.
     pub(crate) fn of(grant: &Grant) -> Option<GrantUse> {
         if grant.quota == Quota::NONE {
             return None;

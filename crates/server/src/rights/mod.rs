@@ -59,9 +59,9 @@ pub(crate) struct RightsGauges {
 
 /// Why a request is refused.
 pub(crate) enum Denied {
-    /// It has no token.
+    /// The request has no token.
     Missing,
-    /// Its token is not known.
+    /// The request's token is not known.
     Unknown,
     /// The node has not read the table of tokens yet.
     Unread,
@@ -93,16 +93,16 @@ pub(crate) enum AdminNeed {
 /// The token that a client shows, by its hash.
 #[derive(Clone, Copy)]
 pub(crate) enum ShownToken {
-    /// It sends none.
+    /// The client sends no token.
     Absent,
-    /// It sends something that is no token.
+    /// The client sends something that is no token.
     Malformed,
     /// The hash of a token, known or not.
     Hash(TokenHash),
 }
 
 impl ShownToken {
-    /// Of these bytes.
+    /// Token in these bytes.
     pub(crate) fn of(token: Option<&[u8]>) -> ShownToken {
         match token.and_then(hash_of) {
             Some(hash) => ShownToken::Hash(hash),
@@ -110,7 +110,7 @@ impl ShownToken {
         }
     }
 
-    /// Of a request with this `Authorization`.
+    /// Token of a request with this `Authorization`.
     pub(crate) fn of_header(authorization: Field<'_>) -> ShownToken {
         match authorization {
             Field::Absent => ShownToken::Absent,
@@ -129,7 +129,7 @@ pub(crate) struct LoginProof<'a> {
 }
 
 impl<'a> LoginProof<'a> {
-    /// Of a request with this `Authorization` on a connection with these names.
+    /// Proof of a request with this `Authorization` on a connection with these names.
     pub(crate) fn of(authorization: Field<'_>, names: &'a [String]) -> LoginProof<'a> {
         let token = ShownToken::of_header(authorization);
         LoginProof { token, names }
@@ -144,7 +144,7 @@ pub(crate) struct StandingLogin {
 }
 
 impl StandingLogin {
-    /// Of a request with this `Authorization`.
+    /// Login of a request with this `Authorization`.
     pub(crate) fn of(authorization: Field<'_>, route: Route) -> StandingLogin {
         let token = ShownToken::of_header(authorization);
         StandingLogin { token, route }
@@ -168,7 +168,7 @@ pub(crate) struct ShownNames {
 }
 
 impl ShownNames {
-    /// Of a connection: none where no certificate was shown.
+    /// Names of a connection: none where no certificate was shown.
     pub(crate) fn of(stream: &ByteStream) -> ShownNames {
         if !stream.is_tls() {
             return ShownNames::default();
@@ -179,7 +179,7 @@ impl ShownNames {
         })
     }
 
-    /// Of the certificate in these bytes, which was verified.
+    /// Names of the certificate in these bytes, which was verified.
     pub(crate) fn read(certificate: &[u8]) -> ShownNames {
         match CertificateFacts::read(certificate) {
             Ok(read) => ShownNames {
@@ -193,7 +193,7 @@ impl ShownNames {
         }
     }
 
-    /// Those that hold at a moment: a session may last longer than its certificate.
+    /// Names that hold at a moment: a session may last longer than its certificate.
     pub(crate) fn at(&self, wall_ms: u64) -> &[String] {
         let now_s = i64::try_from(wall_ms / 1_000).unwrap_or(i64::MAX);
         if now_s <= self.until_s {
@@ -259,7 +259,7 @@ impl TableChange {
         change
     }
 
-    /// As the audit log has it.
+    /// Names of the changed lines, as the audit log has them.
     pub(crate) fn named(self) -> Vec<(&'static str, Vec<String>)> {
         let all = [
             ("added", self.added),
@@ -383,8 +383,7 @@ impl Rights {
         })?
     }
 
-    /// The same for a request of the table of tokens that is refused anyway: only an admin is told
-    /// why.
+    /// Judges a request of the table of tokens that is refused anyway: only an admin is told why.
     pub(crate) fn judge_table(
         &self,
         proof: LoginProof<'_>,

@@ -160,8 +160,8 @@ impl Secret {
         })
     }
 
-    /// Its lines without white space at their ends; `None` when one has fewer than
-    /// `SECRET_BYTES_MIN` bytes, or there are none, or more than `SECRETS_MAX`.
+    /// Secrets in the lines of a file, without white space at their ends; `None` when one has fewer
+    /// than `SECRET_BYTES_MIN` bytes, or there are none, or more than `SECRETS_MAX`.
     pub fn new(bytes: &[u8]) -> Option<Secret> {
         let lines: Vec<Box<[u8]>> = lines(bytes).map(Box::from).collect();
         let is_one = (1..=SECRETS_MAX).contains(&lines.len());

@@ -87,7 +87,7 @@ pub struct Settings {
     pub drain_ms: u64,
     /// Client connections at once.
     pub connections_max: usize,
-    /// Of them, those of one address. Zero: as many as come.
+    /// Client connections of one address at once. Zero: as many as come.
     pub connections_per_address_max: usize,
     /// Requests that may wait for the store or the log at once.
     pub requests_inflight_max: usize,

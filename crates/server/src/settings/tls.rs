@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub struct TlsSettings {
     /// The node's certificate, and those between it and the CA, as PEM.
     pub cert: PathBuf,
-    /// Its key.
+    /// Key of the certificate.
     pub key: PathBuf,
     /// The CA of clients' certificates; `None` = clients show none.
     pub client_ca: Option<PathBuf>,

@@ -142,14 +142,14 @@ pub(super) struct ClientAuthorities {
 /// What becomes of a client that shows no certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CertificateWant {
-    /// Its handshake fails.
+    /// The client's handshake fails.
     Required,
-    /// It gets a session, in which it is known to have shown none.
+    /// The client gets a session, in which it is known to have shown none.
     Optional,
 }
 
 impl ClientAuthorities {
-    /// Of the CAs in `store`, at least one.
+    /// Verifier with the CAs in `store`, at least one.
     pub(super) fn new(
         store: &RootCertStore,
         lists: &[CertificateRevocationListDer<'static>],
@@ -170,7 +170,7 @@ impl ClientAuthorities {
         })
     }
 
-    /// The same CAs, with another answer to a client without a certificate.
+    /// Verifier with the same CAs, and another answer to a client without a certificate.
     pub(super) fn wanting(&self, want: CertificateWant) -> ClientAuthorities {
         ClientAuthorities {
             each: self.each.clone(),
@@ -228,7 +228,7 @@ pub(crate) struct MemberAuthorities {
 }
 
 impl MemberAuthorities {
-    /// Of the CAs in `store`, at least one.
+    /// Verifier with the CAs in `store`, at least one.
     pub(super) fn new(
         store: &RootCertStore,
         lists: &[CertificateRevocationListDer<'static>],

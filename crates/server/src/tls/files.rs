@@ -226,7 +226,7 @@ impl Configs {
 pub(crate) enum OwnFault {
     /// TLS says why.
     Refused(rustls::Error),
-    /// It cannot be checked, and why.
+    /// The certificate cannot be checked, and why.
     Unreadable(String),
 }
 

@@ -177,7 +177,7 @@ impl Tls {
         self.accept_by(tcp, config).await
     }
 
-    /// As `accept`, on the admin port: the client may show no certificate.
+    /// Accepts like `accept` on the admin port: the client may show no certificate.
     ///
     /// # Errors
     /// It speaks another TLS, shows a certificate that is not good, or went away.

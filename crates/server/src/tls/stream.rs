@@ -36,7 +36,7 @@ const SEALED_BYTES_MAX: usize = 64 << 10;
 /// See the module.
 #[derive(Debug)]
 pub enum ByteStream {
-    /// As it is.
+    /// A socket without TLS.
     Clear(TcpStream),
     /// Sealed.
     Tls(Box<SealedStream>),

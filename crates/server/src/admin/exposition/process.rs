@@ -35,7 +35,7 @@ struct ProcessStat {
 }
 
 impl ProcessStat {
-    /// Of the file's line. `None` = it has another form.
+    /// Parses the line of the file. `None` = it has another form.
     fn parse(line: &str) -> Option<ProcessStat> {
         // The second field is the program's name in parentheses, which may hold any letter.
         let (_, rest) = line.rsplit_once(") ")?;

@@ -20,7 +20,7 @@ impl Measure {
     pub(super) const ALL: [Measure; 4] =
         [Measure::Cpu, Measure::Wall, Measure::Alloc, Measure::Lock];
 
-    /// As in the path of the admin plane.
+    /// Name of the measure, as in the path of the admin plane.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Measure::Cpu => "cpu",
@@ -61,7 +61,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// As in parameters and drawings.
+    /// Name of the unit, as in parameters and drawings.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Unit::Samples => "samples",

@@ -54,7 +54,8 @@ use std::time::{Duration, Instant};
 const SAMPLES_PER_SECOND: u32 = 97;
 /// How often the slots of timers are emptied: a thousandth of them fills between two looks.
 const LOOK: Duration = Duration::from_millis(50);
-/// The same for hooks: their samples come as fast as memory is asked for and locks are waited for.
+/// How often the slots of hooks are emptied: their samples come as fast as memory is asked for and
+/// locks are waited for.
 const LOOK_HOOKS: Duration = Duration::from_millis(10);
 /// Different stacks of one capture that are counted; the rest is counted as lost.
 const STACKS_MAX: usize = 1 << 16;
@@ -129,7 +130,7 @@ pub(crate) fn capture(
     capture_while(measure, unit, &mut left)
 }
 
-/// The same until `left` says that no time is left; it is asked again after at most as long as it
+/// Captures until `left` says that no time is left; it is asked again after at most as long as it
 /// said.
 fn capture_while(
     measure: Measure,

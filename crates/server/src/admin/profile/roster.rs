@@ -44,7 +44,7 @@ impl ThreadKind {
         ThreadKind::Admin,
     ];
 
-    /// As in folded stacks.
+    /// Name of the kind, as in folded stacks.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             ThreadKind::Loop => "loop",
@@ -74,7 +74,7 @@ pub(crate) struct OwnThread {
 }
 
 impl OwnThread {
-    /// Of a thread that is not on the roster.
+    /// Entry of a thread that is not on the roster.
     const UNKNOWN: OwnThread = OwnThread {
         kind: ThreadKind::Admin,
         stack_end: 0,
@@ -103,7 +103,7 @@ pub(crate) fn own_waiting() -> Option<Arc<Waiting>> {
 /// A thread on the roster.
 #[derive(Debug)]
 pub(crate) struct RosterThread {
-    /// Its number, as the kernel knows it.
+    /// Number of the thread, as the kernel knows it.
     pub(crate) thread: libc::pid_t,
     waiting: Arc<Waiting>,
 }
@@ -125,7 +125,7 @@ pub(crate) fn claim_waits(until_ns: u64, mut take: impl FnMut(&[usize], u64)) {
 /// A thread's place on the roster, given up when dropped, by the thread itself.
 pub(crate) struct RosterPlace {
     thread: libc::pid_t,
-    /// It belongs to the thread that took it.
+    /// Keeps the place with the thread that took it.
     _own: PhantomData<*const ()>,
 }
 

@@ -23,11 +23,12 @@ pub(super) struct RequestInFront {
     /// When its last byte was here, in microseconds, and when the loop began with it, in
     /// nanoseconds. `None` before the first look.
     since: Option<(u64, u64)>,
-    /// It has had its delay.
+    /// The request has had its delay.
     pub(super) has_paused: bool,
     /// The quota has let it in.
     pub(super) is_admitted: bool,
-    /// It stands in line for the log or the engine, or has stood there: because of this.
+    /// Why the request stands in line for the log or the engine, or has stood there: because of
+    /// this.
     pub(super) in_line_by: Option<RefusalCause>,
     is_sized: bool,
 }

@@ -80,7 +80,7 @@ enum NextWait {
     Link(Box<PendingLink>),
     /// The loop's node, for a peer that asks over plain HTTP.
     PeerAsk(Box<PendingAsk>),
-    /// Its turn: enough was done for this connection while others wait.
+    /// The connection's turn: enough was done for this connection while others wait.
     Turn,
     /// Nothing: the last answer is formed.
     Close,
@@ -117,7 +117,8 @@ pub(crate) struct Connection {
     in_front: RequestInFront,
     /// The names that its client's certificate gives it.
     names: ShownNames,
-    /// Its mark among the connections beyond the gate; `None` = it has a place among the clients'.
+    /// Mark of the connection among the connections beyond the gate; `None` = it has a place among
+    /// the clients'.
     beyond: Option<u64>,
     /// A page of an origin that may ask sent the request in front.
     page: Option<&'static PageLines>,
@@ -146,7 +147,7 @@ pub(crate) fn spawn(guard: ConnectionGuard, seat: Rc<Seat>, source: IpAddr, stre
 /// A connection that has become a link of a peer, with the bytes that were read behind its request.
 type OpenedLink = (PendingLink, ByteStream, Vec<u8>, ConnectionGuard);
 
-/// As `live`, for a connection beyond the gate: the oldest that has proven nothing makes room.
+/// Serves like `live` a connection beyond the gate: the oldest that has proven nothing makes room.
 async fn live_beyond(
     guard: ConnectionGuard,
     seat: Rc<Seat>,

@@ -29,7 +29,7 @@ impl Connection {
         })
     }
 
-    /// As `refuse`, where `form` appends the refusal and tells its status.
+    /// Refuses like `refuse`, where `form` appends the refusal and tells its status.
     fn refuse_by(
         &mut self,
         head: &Head<'_>,
@@ -78,7 +78,7 @@ impl Connection {
         (0, Some(NextWait::Outcomes))
     }
 
-    /// As `refuse`, for a refusal by a gate or a queue.
+    /// Refuses like `refuse`, for a refusal by a gate or a queue.
     pub(super) fn turn_away(&mut self, head: &Head<'_>, cause: RefusalCause) -> FrontStep {
         if self.has_waiting() {
             // When those in front are done there may be room.

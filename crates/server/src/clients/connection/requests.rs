@@ -429,7 +429,8 @@ impl Connection {
         (us > 0).then_some(us)
     }
 
-    /// It was called out of the line for the log, but pushes no write now: the next one is called.
+    /// Calls the next write, if this one was called out of the line for the log and pushes none
+    /// now.
     fn forgo_if_called(&self) {
         if self.in_front.in_line_by.is_some() {
             self.lane.forgo_log();

@@ -37,7 +37,7 @@ struct OpenedScan {
 }
 
 impl OpenedScan {
-    /// Its head is formed now.
+    /// Scan whose head is formed now.
     fn new(lane: &Rc<EventLoop>, began_ns: u64) -> OpenedScan {
         lane.note_head_since(OpLabel::Scan, 200, began_ns);
         OpenedScan {

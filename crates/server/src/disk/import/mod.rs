@@ -97,7 +97,7 @@ impl RestoreState {
         })
     }
 
-    /// The same restore after one change more.
+    /// State of this restore after one change more.
     fn changed(&self) -> RestoreState {
         RestoreState {
             changes: self.changes + 1,
@@ -111,7 +111,7 @@ impl RestoreState {
 pub(crate) enum Numbering {
     /// None. A node by itself gives each write a clock value of its own.
     Kept,
-    /// It is raised above the numbers of all records, when they are here.
+    /// The number is raised above the numbers of all records, when they are here.
     Raised,
 }
 

@@ -126,8 +126,9 @@ impl EventLoop {
         Ok(())
     }
 
-    /// As `push_order`, but an order waits if the log's queue is full or the engine has no room for
-    /// it. A write that reached its owners is not refused because many came at the same time.
+    /// Pushes like `push_order`, but an order waits if the log's queue is full or the engine has no
+    /// room for it. A write that reached its owners is not refused because many came at the same
+    /// time.
     pub(crate) fn push_order_in_line(
         &self,
         target: Target,
@@ -386,7 +387,7 @@ impl EventLoop {
         WriteRoom::of(self.pressure.get())
     }
 
-    /// As it is this moment for a large write: the bytes in front of it count, those in this loop's
+    /// Room at this moment for a large write: the bytes in front of it count, those in this loop's
     /// batch, too.
     fn room_for(&self, size: WriteSize) -> WriteRoom {
         if size.is_large {

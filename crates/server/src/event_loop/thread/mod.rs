@@ -97,9 +97,9 @@ pub(crate) struct EventLoop {
     hooks: &'static LoopHooks,
     tick: Cell<ClockReading>,
     draw: SampleDraw,
-    /// Of all connections of the loop.
+    /// Seats of all connections of the loop.
     seats: RefCell<Slab<Rc<Seat>>>,
-    /// Of all results that other threads owe to the loop.
+    /// Tickets of all results that other threads owe to the loop.
     tickets: RefCell<Slab<Ticket>>,
     /// The writes of this turn, until they are submitted together.
     batch: RefCell<Batch>,
@@ -107,7 +107,7 @@ pub(crate) struct EventLoop {
     commit_due: LocalBell,
     /// Scratch space for the outcomes of a commit that this loop makes itself.
     done: RefCell<Vec<(u64, WriteOutcome)>>,
-    /// The same, by loop.
+    /// Scratch space for events, by loop.
     groups: RefCell<Vec<Vec<LoopEvent>>>,
     pressure: Cell<Pressure>,
     write_sizes: RefCell<WriteSizes>,

@@ -21,7 +21,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Of each value: some of them fill a batch.
+/// Bytes of each value: some of them fill a batch.
 const BYTES: usize = 64 << 10;
 
 /// How often a task was woken.
@@ -42,7 +42,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// It waits from now on.
+    /// Writer that waits from now on.
     fn join(lane: &Rc<EventLoop>) -> Writer {
         let seat = Rc::<Seat>::default();
         lane.seats.borrow_mut().insert(Rc::clone(&seat));
