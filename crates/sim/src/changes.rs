@@ -45,7 +45,7 @@ pub struct PlannedLoss {
     pub kept: usize,
     /// When that one goes.
     pub away_us: u64,
-    /// It is cut off, and does not end.
+    /// True when the third member is cut off, and does not end.
     pub is_cut_off: bool,
     /// When the first one is lost, at the earliest.
     pub lost_us: u64,
@@ -59,9 +59,9 @@ pub struct PlannedLoss {
     pub rots_again_us: Option<u64>,
     /// The operator looks for the loss so long behind that of the member.
     pub ask_us: u64,
-    /// It thinks so long about the loss that it was shown.
+    /// How long the operator thinks about the loss that was shown.
     pub confirm_us: u64,
-    /// It gives a confirmed order once more so much later.
+    /// How much later the operator gives a confirmed order once more.
     pub repeat_us: Option<u64>,
     /// The damaged member ends so long behind the first order.
     pub ends_us: Option<u64>,
@@ -74,9 +74,9 @@ pub struct PlannedLoss {
 /// How a member is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossOf {
-    /// Its disk is, and a process on an empty one takes its place.
+    /// Loss of the disk: a process on an empty one takes the member's place.
     Disk,
-    /// Its disk is, and it is removed.
+    /// Loss of the disk: the member is removed.
     Removed,
     /// A process on an empty disk takes its place. It comes back so much later.
     Away(u64),

@@ -94,8 +94,8 @@ impl RunPlan {
         }
     }
 
-    /// The same where the least successor number of conditional writes rises a few times, also
-    /// between a plan and the order to begin it.
+    /// Draws a changing cluster where the least successor number of conditional writes rises a few
+    /// times, also between a plan and the order to begin it.
     pub fn draw_restored(seed: u64) -> RunPlan {
         let mut plan = RunPlan::draw_changing(seed);
         let mut prng = Prng::named(seed, "changing: restored");
@@ -111,8 +111,8 @@ impl RunPlan {
         plan
     }
 
-    /// The same where an operator looks for copies that differ, now and then. In every second run
-    /// that is the only comparing.
+    /// Draws a changing cluster where an operator looks for copies that differ, now and then. In
+    /// every second run that is the only comparing.
     pub fn draw_looking(seed: u64) -> RunPlan {
         let mut plan = RunPlan::draw_changing(seed);
         let mut prng = Prng::named(seed, "changing: looks");
@@ -124,8 +124,8 @@ impl RunPlan {
         plan
     }
 
-    /// The same where a member is away while others change, and comes back with an old epoch: every
-    /// way of being away, and every change. Addresses are used again.
+    /// Draws a changing cluster where a member is away while others change, and comes back with an
+    /// old epoch: every way of being away, and every change. Addresses are used again.
     pub fn draw_lagging(seed: u64) -> RunPlan {
         let mut plan = RunPlan::draw_changing(seed);
         let mut prng = Prng::named(seed, "changing: lagging");

@@ -33,8 +33,8 @@ impl RunPlan {
         RunPlan::forgetting(seed, "forgetting", &|_| None)
     }
 
-    /// The same in which blocks rot at two or three members at one time, in every second run
-    /// between the same keys.
+    /// Draws a run of horizons in which blocks rot at two or three members at one time, in every
+    /// second run between the same keys.
     pub fn draw_rotten(seed: u64) -> RunPlan {
         let mut prng = Prng::named(seed, "rotten");
         let keys = vec![KeyClass::Strong; 6 + prng.below(24) as usize];
@@ -111,7 +111,7 @@ impl RunPlan {
 }
 
 impl RunPlan {
-    /// The same for records with more copies than the replication factor.
+    /// Draws a run of horizons for records with more copies than the replication factor.
     pub fn draw_more_copies(seed: u64) -> RunPlan {
         let stream = |name: &str| Prng::named(seed, &format!("more copies: {name}"));
         let prng = &mut stream("more copies");
@@ -139,8 +139,8 @@ impl RunPlan {
 }
 
 impl RunPlan {
-    /// The same where the factor falls once, and clients ask for any number of copies before and
-    /// behind it.
+    /// Draws a run of horizons where the factor falls once, and clients ask for any number of
+    /// copies before and behind it.
     pub fn draw_lowered(seed: u64) -> RunPlan {
         let stream = |name: &str| Prng::named(seed, &format!("lowered: {name}"));
         let prng = &mut stream("lowered");
@@ -162,9 +162,9 @@ impl RunPlan {
         RunPlan::of_whole_disks(seed, shape, clients, changes, stream)
     }
 
-    /// The same where a member loses its disk behind the plan that lowers the factor, from five. It
-    /// takes a while until copies are compared, and no hint is kept. So writes that were confirmed
-    /// by three of five owners are at two of the first four.
+    /// Draws a run of horizons where a member loses its disk behind the plan that lowers the
+    /// factor, from five. It takes a while until copies are compared, and no hint is kept. So
+    /// writes that were confirmed by three of five owners are at two of the first four.
     pub fn draw_lowered_lost(seed: u64) -> RunPlan {
         let stream = |name: &str| Prng::named(seed, &format!("lowered and lost: {name}"));
         let prng = &mut stream("lowered");

@@ -22,7 +22,7 @@ pub type ValueId = u32;
 /// A value that a client saw, and the version by which conditions name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenValue {
-    /// As in the `ETag`.
+    /// Version as in the `ETag`.
     pub version: Version,
     /// The value that was read or written under it.
     pub value: ValueId,
@@ -55,7 +55,7 @@ pub enum Wish {
         /// The condition.
         base: SeenCondition,
     },
-    /// That there be no value.
+    /// A deletion: there shall be no value.
     Delete {
         /// The condition.
         base: SeenCondition,
@@ -117,7 +117,7 @@ pub enum Promise {
 /// One operation of one client.
 #[derive(Clone, Debug)]
 pub struct ClientOp {
-    /// Its number, from 1; a put's value has the same.
+    /// Number of the operation, from 1; a put's value has the same.
     pub number: u32,
     /// The client.
     pub client: usize,

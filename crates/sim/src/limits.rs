@@ -31,8 +31,8 @@ pub const HAPPENINGS_MAX: u64 = 2_000_000;
 /// and each member learns each of them.
 pub const DEED_HAPPENINGS_MAX: u64 = 500_000;
 
-/// The same for each pair of members, where that is more. All members ask each other for the time,
-/// and tell each other how far they are.
+/// Further happenings of each deed for each pair of members, where that is more. All members ask
+/// each other for the time, and tell each other how far they are.
 pub const DEED_PAIR_HAPPENINGS: u64 = 600;
 
 /// Runs that making a failure small may take: a minute of them at most.

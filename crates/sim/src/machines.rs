@@ -23,9 +23,9 @@ use std::sync::Arc;
 pub(crate) enum MachineStanding {
     /// A founder, or a process that was let in.
     Member(MemberId),
-    /// It asks to be let in, in the place of a member perhaps.
+    /// A process that asks to be let in, in the place of a member perhaps.
     Joins { replaces: Option<usize> },
-    /// It was removed, or gave up: it never starts again.
+    /// A process that was removed, or gave up: it never starts again.
     Ended,
 }
 
@@ -34,9 +34,9 @@ pub(crate) enum MachineStanding {
 pub(crate) struct TownMachine {
     pub(crate) url: String,
     pub(crate) standing: MachineStanding,
-    /// Its number, once it has one, for ever.
+    /// Number of the member, once it has one, for ever.
     pub(crate) id: Option<MemberId>,
-    /// Its disk is lost for good, and its member with it.
+    /// True when the disk is lost for good, and the member with it.
     pub(crate) is_wiped: bool,
     /// A process in its place was ordered.
     pub(crate) is_superseded: bool,
@@ -44,7 +44,7 @@ pub(crate) struct TownMachine {
     pub(crate) starts: u64,
     /// Is the file `DOUBTED` in its folder?
     pub(crate) is_doubted: bool,
-    /// Its notes about others, by node.
+    /// Notes of the machine about others, by node.
     pub(crate) notes: BTreeMap<u128, Peer>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct LossLedger {
     pub(crate) shown: BTreeMap<u64, ShownLoss>,
     /// The operator still thinks about these.
     pub(crate) waiting: BTreeSet<u64>,
-    /// It has confirmed these.
+    /// Losses that the operator has confirmed.
     pub(crate) confirmed: BTreeSet<u64>,
     /// Noted, or in force without a note.
     pub(crate) in_force: Vec<LossInForce>,
@@ -111,7 +111,7 @@ pub(crate) struct Town {
     by_id: BTreeMap<MemberId, usize>,
     /// Epochs that are durable somewhere.
     pub(crate) chosen: BTreeMap<u64, Arc<EpochRecord>>,
-    /// Of the newest one.
+    /// Layout of the newest epoch.
     pub(crate) newest: Arc<Layout>,
     /// Loads that ended: the move, and for which epoch.
     pub(crate) loads: Vec<(MoveArrived, u64)>,

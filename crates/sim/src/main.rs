@@ -52,7 +52,7 @@ usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--t
        dendra-sim --soak-deletes N [--seed N] [--minutes N]
 ";
 
-/// Of a long run at most one history of so many is too long to decide.
+/// Histories of a long run of which at most one is too long to decide.
 const UNDECIDED_ONE_OF: u64 = 10;
 /// How often a search says how far it is.
 const PROGRESS: Duration = Duration::from_secs(10);

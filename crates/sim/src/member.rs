@@ -35,7 +35,7 @@ const MONO_STEP_US: u64 = 7_777_777;
 
 /// The knowledge of a running member about itself and the others.
 pub(crate) struct MemberKnowledge {
-    /// Its claim.
+    /// Claim of the member.
     pub(crate) claim: Peer,
     pub(crate) membership: Membership,
     /// By member: the largest clock value that it confirmed since this was asked last.
@@ -101,7 +101,7 @@ pub(crate) struct MemberLoop {
     /// When the next turn is due; older turns in the schedule are void.
     pub(crate) turn_us: Option<u64>,
     pub(crate) open: BTreeMap<u64, OpenOperation>,
-    /// It works on an event until then.
+    /// Until when the loop works on an event.
     pub(crate) busy_until_us: u64,
     /// Messages and requests that wait until it has time.
     pub(crate) waiting: usize,
@@ -146,11 +146,12 @@ pub(crate) struct SimulatedMember {
     pub(crate) began_us: u64,
     /// The largest clock value of a version that it confirmed to another member, in all its lives.
     pub(crate) confirmed: u64,
-    /// Its knowledge of itself and of the others, in runs with an image.
+    /// Knowledge of the member about itself and the others, in runs with an image.
     pub(crate) knowledge: Option<MemberKnowledge>,
-    /// Its steward and the steward's events, while it runs in a cluster with members that change.
+    /// Steward of the process and the steward's events, while it runs in a cluster with members
+    /// that change.
     pub(crate) home: Option<ProcessSteward>,
-    /// Its store drops records of other members.
+    /// True while the store drops records of other members.
     pub(crate) is_dropping: bool,
     /// By key of a client: the newest delete that its store has taken. It stays here when the store
     /// has purged it.
@@ -204,7 +205,7 @@ impl SimulatedMember {
         }
     }
 
-    /// Its store has taken this write.
+    /// Notes a write that the store has taken.
     pub(crate) fn note_delete(&mut self, StoreWrite { key, cell, .. }: &StoreWrite) {
         let is_of_client = key.as_stored()[0] == Space::User.byte();
         if cell.kind != Kind::Tombstone || !is_of_client {

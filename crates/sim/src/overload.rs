@@ -92,17 +92,17 @@ pub struct Habit {
     pub think_us: u64,
     /// When it asks first.
     pub from_us: u64,
-    /// It has its address for itself, and waits for as long as the usual deadline: it is answered
-    /// again and again.
+    /// True when the client has its address for itself. It waits for as long as the usual deadline:
+    /// it is answered again and again.
     pub is_lone: bool,
 }
 
 /// The wishes of a client of the crowd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HabitWork {
-    /// It reads.
+    /// The client reads.
     Reads,
-    /// It writes.
+    /// The client writes.
     Writes,
     /// Both, and some deletes.
     Mixed,

@@ -8,9 +8,9 @@ use dendra_node::step::StoreTicket;
 pub(crate) enum Waiter {
     /// None: the write carries a clock ceiling.
     Nobody,
-    /// Its loop.
+    /// The loop of the member.
     Loop(StoreTicket),
-    /// Its steward.
+    /// The steward of the member.
     Steward,
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct ProcessSteward {
     pub(crate) note: Option<(StewardNote, StoreWrite)>,
     pub(crate) is_at_work: bool,
     pub(crate) looks: u64,
-    /// Its claim and its notes, where members judge claims.
+    /// Claim and notes of the process, where members judge claims.
     pub(crate) claimant: Option<Claimant>,
     /// Machines to which a refused link is tried again.
     pausing: BTreeSet<usize>,

@@ -34,17 +34,17 @@ pub struct FailingSeed {
 pub enum SeedWorld {
     /// Members are the same from the beginning to the end.
     Fixed,
-    /// They come and go; one of [`CHANGING_SEEDS`] seeds has this one, too.
+    /// Members come and go; one of [`CHANGING_SEEDS`] seeds has this one, too.
     Changing,
     /// Horizons rise.
     Forgetting,
-    /// The same, and blocks rot at several members.
+    /// Horizons rise, and blocks rot at several members.
     Rotten,
-    /// The same, and records have more copies than the replication factor.
+    /// Horizons rise, and records have more copies than the replication factor.
     MoreCopies,
-    /// The same, and the factor falls.
+    /// Horizons rise, and the factor falls.
     Lowered,
-    /// The same, and a disk is lost behind it.
+    /// Horizons rise, the factor falls, and a disk is lost behind it.
     LoweredLost,
     /// A member is lost beside damage of another one, and an operator accepts that.
     Losses,

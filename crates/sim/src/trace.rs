@@ -10,11 +10,11 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// The use of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracing {
-    /// They are not made.
+    /// Lines are not made.
     Off,
-    /// They are counted into a hash.
+    /// Lines are counted into a hash.
     Hashed,
-    /// They go to standard output, too.
+    /// Lines go to standard output, too.
     Printed,
 }
 

@@ -107,7 +107,7 @@ impl HistoryStep {
 pub struct Searches {
     /// Keys.
     pub keys: u64,
-    /// Of these, undecided ones.
+    /// Searches that ended undecided.
     pub undecided: u64,
 }
 

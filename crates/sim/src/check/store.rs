@@ -48,7 +48,7 @@ pub fn check_key(
     check_key_above(0, key, copies, ops, disks)
 }
 
-/// The same where deletes up to the clock value `purge` may be gone. Then a write that is not
+/// Checks a key where deletes up to the clock value `purge` may be gone. Then a write that is not
 /// younger need not have left a trace. The last reads tell whether its value should be there.
 pub fn check_key_above(
     purge: u64,

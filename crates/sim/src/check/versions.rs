@@ -30,9 +30,9 @@ pub fn check(history: &[ClientOp], disks: Disks) -> Vec<Violation> {
     check_changed(history, disks, u8::MAX, &[LeastSuccessor::default()])
 }
 
-/// The same where the replication factor fell to `factor`. A read below the default level of more
-/// owners may miss records: the owners beyond the factor have changed, and gave copies back.
-/// `leasts` are the least successor numbers of all epochs.
+/// Checks a history in which the replication factor fell to `factor`. A read below the default
+/// level of more owners may miss records: the owners beyond the factor have changed, and gave
+/// copies back. `leasts` are the least successor numbers of all epochs.
 pub fn check_changed(
     history: &[ClientOp],
     disks: Disks,

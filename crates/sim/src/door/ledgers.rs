@@ -16,7 +16,7 @@ use dendra_node::LineOf;
 use dendra_node::standing::AddressGroup;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of one line in which requests stand.
+/// Turns of sources in one line of requests.
 #[derive(Debug, Default)]
 pub(crate) struct SourceTurns {
     /// Requests that stand, by source, and requests of others served since the last turn.
@@ -71,7 +71,7 @@ impl SourceTurns {
 /// Up to 4 KiB, then each four times as large: the classes that docs/overload.md promises.
 const CLASSES: usize = 6;
 
-/// Of one line of writes.
+/// Shares of one line of writes.
 #[derive(Debug, Default)]
 pub(crate) struct ByteShares {
     waiting: [u64; CLASSES],
@@ -168,11 +168,12 @@ impl ByteShares {
     }
 }
 
-/// Of the orders and the clients of one loop that wait for the engine's room.
+/// Gaps between the turns of the orders and the clients of one loop that wait for the engine's
+/// room.
 #[derive(Debug)]
 pub(crate) struct LineGaps {
     turn_bytes: u64,
-    /// Of all writes that went.
+    /// Largest of all writes that went.
     largest: u64,
     /// The line that went last, and its bytes while a write of the other one might go.
     last: Option<LineOf>,
@@ -180,7 +181,7 @@ pub(crate) struct LineGaps {
 }
 
 impl LineGaps {
-    /// Of lines that take turns of so many bytes.
+    /// Gaps of lines that take turns of so many bytes.
     pub(crate) fn new(turn_bytes: u32) -> LineGaps {
         LineGaps {
             turn_bytes: u64::from(turn_bytes),

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 /// The memtables are as many as the engine's.
 const MEMTABLES: u64 = 3;
 
-/// Of one member.
+/// Memtables of one member.
 #[derive(Debug)]
 pub(crate) struct Memtables {
     room: u64,

@@ -86,18 +86,18 @@ pub(crate) enum RunEntry {
 pub(crate) struct Asking {
     pub(crate) source: AddressGroup,
     pub(crate) class: Class,
-    /// Of its value.
+    /// Bytes of the value.
     pub(crate) bytes: u64,
     pub(crate) deadline_us: u64,
     /// What the node is told.
     pub(crate) begin: Event,
-    /// Its pause is behind it.
+    /// True when the request's pause is behind it.
     pub(crate) has_paused: bool,
-    /// It went out of the clients' line for the engine.
+    /// True when the request went out of the clients' line for the engine.
     pub(crate) is_called: bool,
-    /// It is in the run queue, and looks there whether it goes out of that line.
+    /// True when the request is in the run queue, and looks there whether it goes out of that line.
     pub(crate) is_woken: bool,
-    /// It stood in the loop's line.
+    /// True when the request stood in the loop's line.
     pub(crate) has_stood: bool,
 }
 
@@ -188,7 +188,7 @@ fn counted(size: WriteSize) -> u64 {
 }
 
 impl LaneDoor {
-    /// Of a loop of a member that starts.
+    /// Door of a loop of a member that starts.
     pub(crate) fn new(overload: &Crowd, gates: &MemberGates, lanes: usize) -> LaneDoor {
         let door_in = |gate: &Arc<Gate>| Rc::new(LocalGate::new(Arc::clone(gate), lanes));
         LaneDoor {
@@ -374,7 +374,7 @@ impl LaneDoor {
         self.counts.stopped += 1;
     }
 
-    /// It waits no more; `false` when it did not wait.
+    /// Takes a request out of the line for the engine; `false` when it did not wait.
     pub(crate) fn forgo_engine(&mut self, ticket: u64) -> bool {
         let place = self.client_places.remove(&ticket);
         place.is_some_and(|place| self.client_line.leave(place).is_some())

@@ -99,12 +99,12 @@ pub struct MemberPlan {
     pub delay_us: u64,
     /// A commit takes up to this.
     pub commit_us: u64,
-    /// Of a thousand hellos, those that are answered by a program that forges refusals.
+    /// So many of a thousand hellos are answered by a program that forges refusals.
     pub forged_permille: u64,
 }
 
 impl MemberPlan {
-    /// Of a seed.
+    /// Plan of a seed.
     pub fn draw(seed: u64) -> MemberPlan {
         let mut prng = Prng::named(seed, "members");
         let members = pick(&mut prng, &[2, 3, 3, 3, 3, 4, 5]);

@@ -87,7 +87,7 @@ pub(super) struct MemberLink {
 pub(super) struct MemberProcess {
     pub(super) folder: usize,
     pub(super) member: usize,
-    /// Its own, or another one for a copy beside the member.
+    /// Host of the member, or another one for a copy beside it.
     pub(super) host: usize,
     pub(super) claim: Peer,
     pub(super) machine: Membership,

@@ -190,7 +190,7 @@ pub struct WrongClocks {
     pub by_ms: Vec<i64>,
     /// Members that end and start again as soon as clocks are wrong, one bit each.
     pub restarts: u64,
-    /// The same as soon as all are right again.
+    /// Members that end and start again as soon as all clocks are right again, one bit each.
     pub restarts_after: u64,
 }
 

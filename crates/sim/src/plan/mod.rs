@@ -186,8 +186,8 @@ impl RunPlan {
         }
     }
 
-    /// The same without the last member: it takes no part, and no client asks it. `None` when as
-    /// many members are left as a key has copies.
+    /// Plan without the last member: it takes no part, and no client asks it. `None` when as many
+    /// members are left as a key has copies.
     pub fn without_last_member(&self) -> Option<RunPlan> {
         let mut plan = self.clone();
         let shape = &mut plan.shape;

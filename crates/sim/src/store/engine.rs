@@ -491,7 +491,7 @@ fn dump_of(vfs: &MemVfs, name: &str) -> Option<TableDump> {
     TableDump::read(&String::from_utf8_lossy(&text))
 }
 
-/// As the server tells its node.
+/// Failure that the server tells its node for this error.
 fn unread(error: &Error) -> StoreFailure {
     match error {
         Error::Damaged { .. } => StoreFailure::Damaged,

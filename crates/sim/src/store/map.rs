@@ -89,7 +89,7 @@ impl MapStore {
         self.sweep(ended_ms);
     }
 
-    /// The same however large the store is.
+    /// Turns ended values into tombstones, however large the store is.
     pub(crate) fn sweep(&mut self, ended_ms: u64) {
         if self.fails_reads {
             return;

@@ -327,7 +327,7 @@ impl Store {
         }
     }
 
-    /// Its answer to a write now.
+    /// Answer of the store to a write now.
     pub fn readiness(&self) -> Readiness {
         match self {
             Store::Engine(store) => store.readiness(),

@@ -21,9 +21,9 @@ pub struct TableDump {
 pub struct DumpedBlock {
     /// Where it begins in the file.
     pub offset: u64,
-    /// Its length in the file.
+    /// Length of the block in the file.
     pub bytes: u64,
-    /// Its last key, or a separator after that.
+    /// Last key of the block, or a separator after that.
     pub up_to: String,
 }
 

@@ -12,8 +12,8 @@ use crate::door::LaneDoor;
 use crate::door::memtables::Memtables;
 use crate::pending::PendingWrite;
 
-/// Of the time that a loop spends on requests of a crowd, so many hundredths at least go to
-/// requests whose clients get what they asked for, where nothing else is wrong.
+/// Least share, in hundredths, of a loop's time on a crowd's requests that goes to requests whose
+/// clients get what they asked for, where nothing else is wrong.
 const USEFUL_PERCENT_MIN: u64 = 50;
 /// Behind a gate that is narrower than this a loop is not what runs out.
 const GATE_JUDGED_MIN: u64 = 16;

@@ -26,7 +26,7 @@ use dendra_node::standing::{AddressGroup, Called};
 use dendra_node::step::Event;
 use dendra_node::{Admission, Class, Outcome, RefusedBy, admit};
 
-/// As in the server: the loop sweeps, and looks for clients that have hung up.
+/// Interval as in the server: the loop sweeps, and looks for clients that have hung up.
 const SWEEP_US: u64 = 100_000;
 /// A client whose connection the kernel dropped tries again.
 const CONNECT_AGAIN_US: u64 = 200_000;
@@ -577,7 +577,7 @@ impl World<'_> {
         );
     }
 
-    /// Its pause is over, or its time in line for the engine.
+    /// Goes on with a request whose pause is over, or its time in line for the engine.
     pub(super) fn again(&mut self, member: usize, lane: usize, ticket: u64) {
         let Some(door) = self.door(member, lane) else {
             return;

@@ -48,9 +48,9 @@ pub(super) const IMAGES_US: u64 = IMAGE_US + 3_000_000;
 
 /// Why a member does not start now.
 pub(super) enum NotNow {
-    /// It tries again.
+    /// The member tries again.
     Later,
-    /// Its disk is damaged.
+    /// The member's disk is damaged.
     Damaged,
     /// Another member does not let its folder in.
     Refused(String),

@@ -217,8 +217,8 @@ impl World<'_> {
         }
     }
 
-    /// As the server does it: the time on the way is taken off the time left, as far as it is
-    /// known.
+    /// Delivers a question as the server does: the time on the way is taken off the time left, as
+    /// far as it is known.
     fn question_arrives(&mut self, to: usize, from: usize, asker: Asker, question: Question) {
         let now_us = self.now_us();
         let it = &mut self.members[to];

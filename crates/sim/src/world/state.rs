@@ -74,11 +74,11 @@ pub(crate) struct SimulatedClient {
     pub(crate) waits_for: Option<u32>,
     /// By key: the value that it saw last.
     pub(super) seen: BTreeMap<usize, SeenValue>,
-    /// Of the crowd: the number of its habit, and its draws.
+    /// Number of the habit of a crowd's client, and its draws.
     pub(super) habit: Option<(usize, Prng)>,
     /// To which member it has a connection, in plans with a crowd.
     pub(super) connected: Option<usize>,
-    /// Of a lone client: when its last request succeeded, and how many requests of the crowd had
+    /// For a lone client: when its last request succeeded, and how many requests of the crowd had
     /// been answered by then.
     pub(super) answered: Option<(u64, u64)>,
 }
@@ -200,7 +200,7 @@ pub(crate) enum Happening {
     },
     /// A fault begins.
     Fault { number: usize },
-    /// It is over.
+    /// A fault is over.
     Over { number: usize },
     /// A member starts again.
     Start { member: usize, incarnation: u64 },
@@ -241,7 +241,7 @@ pub(crate) enum Happening {
     EndDoubted { member: usize, incarnation: u64 },
     /// A process that is no member yet asks one.
     Knock { joiner: usize },
-    /// Its question arrives.
+    /// The question of a process that is no member yet arrives.
     Knocked {
         joiner: usize,
         host: usize,
@@ -278,7 +278,7 @@ pub(crate) enum Happening {
         lane: usize,
         incarnation: u64,
     },
-    /// It sweeps while a line stands.
+    /// A loop sweeps while a line stands.
     SweepDoor {
         member: usize,
         lane: usize,
@@ -308,9 +308,9 @@ pub(crate) enum LossStep {
     Rot { number: u64 },
     /// The operator asks that one for the loss.
     Ask,
-    /// It confirms the loss that it was shown.
+    /// The operator confirms the loss that was shown.
     Confirm { id: u64 },
-    /// It gives an order once more.
+    /// The operator gives an order once more.
     Repeat { id: u64 },
     /// The damaged member ends.
     End,

@@ -65,14 +65,14 @@ pub struct SeasonSize {
 }
 
 impl SeasonSize {
-    /// Of a soak.
+    /// Size of a soak.
     pub const LARGE: SeasonSize = SeasonSize {
         before: 25_000,
         away: 60_000,
         after: 15_000,
         batch: 500,
     };
-    /// Of a test.
+    /// Size of a test.
     pub const SMALL: SeasonSize = SeasonSize {
         before: 200,
         away: 400,
@@ -108,7 +108,7 @@ pub struct DeletesReport {
     pub unknown: u64,
     /// Days that passed.
     pub days: u64,
-    /// Of these, days of absent members.
+    /// Days with absent members among them.
     pub days_away: u64,
     /// Horizons rose so many times.
     pub risen: u64,
@@ -138,7 +138,7 @@ struct SoakKeys {
     dead: Vec<usize>,
     /// Records that are never deleted, by key: the operation that created them.
     kept: BTreeMap<usize, ClientOp>,
-    /// Of this season: to be kept once their creation is acknowledged.
+    /// Keys of this season: to be kept once their creation is acknowledged.
     chosen: Vec<usize>,
     /// The newest version that was told in earlier seasons.
     newest: Version,
@@ -355,7 +355,7 @@ impl World<'_> {
         self.pass(300_000);
     }
 
-    /// The same, and stores purge.
+    /// Rests, and stores purge.
     fn rest_and_purge(&mut self, length_us: u64) {
         self.rest(length_us);
         let now_us = self.now_us();

@@ -39,7 +39,7 @@ const AGAIN_US: u64 = 2_000_000;
 enum HailAnswer {
     Welcome(MemberIndex),
     Refused(Rejected),
-    /// It learns first, or knows no such member.
+    /// The member learns first, or knows no such member.
     NotNow,
 }
 

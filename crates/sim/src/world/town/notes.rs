@@ -43,7 +43,8 @@ pub(super) fn epochs(store: &Store, first: u64, most: usize) -> Option<Vec<Epoch
     }
 }
 
-/// The same where a block is damaged: a page of them may touch it. All of them up to `known`.
+/// Reads records one by one where a block is damaged: a page of them may touch it. All of them up
+/// to `known`.
 pub(super) fn one_by_one(store: &Store, first: u64, known: u64) -> Option<Vec<EpochRecord>> {
     let mut found = Vec::new();
     for epoch in first..=known {

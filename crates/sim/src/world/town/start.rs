@@ -40,9 +40,9 @@ const AGAIN_US: u64 = 300_000;
 
 /// Why a process does not run after a start.
 pub(in crate::world) enum NoStart {
-    /// It is tried again.
+    /// The start is tried again.
     Later,
-    /// Its folder is none of a member.
+    /// The folder is none of a member.
     Ended(String),
 }
 
@@ -149,7 +149,7 @@ impl World<'_> {
         }
     }
 
-    /// As the server's agents begin.
+    /// Begins without links, as the server's agents do.
     pub(in crate::world) fn begin_without_links(&mut self, member: usize) {
         let own = self.index_at(member, 0, member);
         for lane in 0..self.members[member].lanes.len() {
@@ -198,7 +198,7 @@ impl World<'_> {
         self.add_machine_at(replaces, None)
     }
 
-    /// The same at this address.
+    /// Adds a machine at this address.
     pub(super) fn add_machine_at(
         &mut self,
         replaces: Option<usize>,
