@@ -41,8 +41,8 @@ pub const NAP_MS_MAX: u64 = 20;
 /// of a machine of its own is late by this.
 pub const SPIN_NS: u64 = 4_000;
 
-/// The same, at most: virtual machines wake a thread tens of microseconds late, and the generator
-/// learns how many.
+/// How long before an instant the generator spins at most, nanoseconds: virtual machines wake a
+/// thread tens of microseconds late, and the generator learns how many.
 pub const SPIN_NS_MAX: u64 = 60_000;
 
 /// A generator whose answers tell when they came sleeps through them for at most this long,

@@ -38,7 +38,7 @@ pub enum RequestEnd {
     Timeout,
     /// The connection broke under it.
     Broken,
-    /// It was never sent.
+    /// The request was never sent.
     Unsent,
 }
 
@@ -440,7 +440,7 @@ impl Recorder {
         }
     }
 
-    /// The same recorder with another meaning of redirects.
+    /// This recorder with another meaning of redirects.
     pub fn with_redirects(mut self, redirects: Redirects) -> Recorder {
         self.redirects = redirects;
         self

@@ -92,7 +92,7 @@ pub struct Tool {
 pub struct Machine {
     /// Processors that the generator may use.
     pub cpus: u32,
-    /// Their model, as the kernel names it.
+    /// Model of the processors, as the kernel names it.
     pub cpu_model: String,
     /// Bytes of memory.
     pub memory_bytes: u64,
@@ -163,7 +163,7 @@ pub struct WorkloadNote {
 /// One server that is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetServer {
-    /// As given.
+    /// URL as given.
     pub url: String,
     /// Template of the path, `{key}` for the key.
     pub template: String,
@@ -190,7 +190,7 @@ pub enum Validity {
 pub struct PhaseResult {
     /// For people: `measure`, `search 3: 40000/s`, `overload 2x`, …
     pub name: String,
-    /// Its purpose.
+    /// Purpose of the phase.
     pub kind: PhaseKind,
     /// When the first request was due.
     pub start_s: f64,
@@ -226,7 +226,7 @@ pub enum PhaseKind {
     Overload,
     /// The rate of before, after an overload.
     Recovery,
-    /// The same load once more, while profiles are taken.
+    /// Load of the measured phase once more, while profiles are taken.
     Profiled,
 }
 
@@ -241,9 +241,9 @@ pub struct Counts {
     pub answered: u64,
     /// Answers that did as asked: 1xx to 3xx, 404 for a read, 412 for a conditional write.
     pub ok: u64,
-    /// Of these, reads of a key that is not there (404).
+    /// Reads of a key that is not there (404), among `ok`.
     pub misses: u64,
-    /// Of these, conditional writes whose condition did not hold (412).
+    /// Conditional writes whose condition did not hold (412), among `ok`.
     pub conditions_failed: u64,
     /// Answers that say "not now": 429, 503, 507.
     pub refused: u64,
@@ -299,19 +299,19 @@ pub struct Second {
     pub planned: u64,
     /// Sent in this second.
     pub sent: u64,
-    /// These and the following came to their end in this second: did as asked,
+    /// Requests that ended in this second and did as asked.
     pub ok: u64,
-    /// of these, misses,
+    /// Misses among `ok`.
     pub misses: u64,
-    /// refused,
+    /// Requests that ended in this second and were refused.
     pub refused: u64,
-    /// another status,
+    /// Requests that ended in this second with another status.
     pub failed: u64,
-    /// given up,
+    /// Requests that were given up in this second.
     pub timeouts: u64,
     /// of these, never sent: no connection was free in time,
     pub unsent: u64,
-    /// connection broke.
+    /// Requests whose connection broke in this second.
     pub broken: u64,
     /// Bytes received.
     pub received_bytes: u64,
@@ -360,9 +360,9 @@ pub fn heat_bound_us(bucket: usize) -> f64 {
 pub struct TargetResult {
     /// All operations.
     pub counts: Counts,
-    /// As in [`OpResult`].
+    /// Response time as in [`OpResult`].
     pub response: Latency,
-    /// As in [`OpResult`].
+    /// Service time as in [`OpResult`].
     pub service: Latency,
 }
 
@@ -371,7 +371,7 @@ pub struct TargetResult {
 pub struct Generator {
     /// How late requests left while a connection was free: the generator's own fault.
     pub send_lag: Latency,
-    /// Of these, later than [`Generator::send_lag_limit_us`].
+    /// Requests that left later than [`Generator::send_lag_limit_us`].
     pub missed: u64,
     /// The lag from which a request counts as missed.
     pub send_lag_limit_us: f64,
@@ -383,7 +383,7 @@ pub struct Generator {
     pub starved_s: f64,
     /// Wall time times threads: the most that it could have used.
     pub available_s: f64,
-    /// Of the busiest thread: `cpu_s` and `starved_s` as a share of its wall time.
+    /// Share of the busiest thread: `cpu_s` and `starved_s` as a share of its wall time.
     pub busiest_share: f64,
     /// `cpu_s` for one sent request.
     pub cpu_us_per_request: f64,
@@ -420,7 +420,7 @@ pub struct ServerSeries {
     /// Numbers of `/metrics` that changed, by full name with labels as on the page, such as
     /// `dendra_engine_tables{level="0"}`. One value a sample, null where it was not there.
     pub series: BTreeMap<String, Vec<Option<f64>>>,
-    /// Those that never changed.
+    /// Figures that never changed.
     pub constant: BTreeMap<String, f64>,
     /// Buckets of histograms (`…_bucket{…}`): the first and the last value.
     pub buckets: BTreeMap<String, [f64; 2]>,
@@ -555,9 +555,9 @@ pub struct TargetProfile {
 pub enum ReadError {
     /// The file cannot be read.
     Io(io::Error),
-    /// It is not JSON, or not a run.
+    /// The file is not JSON, or not a run.
     Shape(serde_json::Error),
-    /// It is of another version.
+    /// The file is of another version.
     Format(u32),
 }
 

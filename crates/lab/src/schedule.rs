@@ -36,7 +36,7 @@ pub struct Slope {
 pub enum Spacing {
     /// Each at its place.
     Even,
-    /// As from many clients that do not know of each other: exponential gaps.
+    /// Arrivals as from many clients that do not know of each other: exponential gaps.
     Poisson,
 }
 

@@ -128,7 +128,7 @@ fn distribution(text: &mut Text, label: &str, histogram: &Histogram<u64>) {
     text.line(format_args!(""));
 }
 
-/// As `hdr_percentiles_print` with five ticks for each half distance, milliseconds.
+/// Prints like `hdr_percentiles_print` with five ticks for each half distance, milliseconds.
 fn spectrum(text: &mut Text, histogram: &Histogram<u64>) {
     text.line(format_args!("  Detailed Percentile spectrum:"));
     text.line(format_args!(

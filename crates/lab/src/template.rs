@@ -235,7 +235,7 @@ pub struct Templates {
 }
 
 impl Templates {
-    /// Those of `style` for a target whose base path is `base`.
+    /// Templates of `style` for a target whose base path is `base`.
     pub fn new(style: &RequestStyle, host: &str, base: &str) -> Templates {
         let base = base.trim_end_matches('/');
         let and = |mark: &str| match style.query.as_str() {

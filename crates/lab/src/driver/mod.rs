@@ -43,7 +43,7 @@ use worker::DriverWorker;
 pub struct Drive {
     /// Phase by phase, all threads together.
     pub phases: Vec<PhaseRecord>,
-    /// It was stopped before the plan ended.
+    /// True when the drive was stopped before the plan ended.
     pub is_cut: bool,
     /// The first thing that went wrong with a connection, as a clause.
     pub trouble: Option<String>,

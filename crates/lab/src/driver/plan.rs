@@ -32,7 +32,7 @@ pub struct DriverTarget {
 pub enum ArrivalProcess {
     /// Stages, phase by phase.
     Open(Spacing),
-    /// These instants, nanoseconds, in order.
+    /// Requests are due at these instants, nanoseconds, in order.
     Recorded(Arc<[u64]>),
     /// The answer to the one before, until this many were planned or the time is over.
     Closed(Option<u64>),
@@ -56,9 +56,10 @@ pub enum QueueOrder {
 /// How a thread waits while there is no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// It sleeps until something comes or is due.
+    /// The thread sleeps until something comes or is due.
     Sleep,
-    /// It looks again at once: no answer of a target has to wake it. The time counts as spun.
+    /// The thread looks again at once: no answer of a target has to wake it. The time counts as
+    /// spun.
     Spin,
 }
 

@@ -41,8 +41,8 @@ impl Again {
         }
     }
 
-    /// Of so many that were refused, how many are written again, and the pause in front of it;
-    /// `None` when none is.
+    /// How many of the refused records are written again, and the pause in front of it; `None` when
+    /// none is.
     pub(super) fn take(&mut self, refused: u64) -> Option<(u64, Duration)> {
         let taken = refused.min(self.left);
         if taken == 0 {

@@ -15,7 +15,7 @@ pub(super) struct PhaseNews {
 }
 
 impl PhaseNews {
-    /// Of a drive with these phases; others than those of an overload are not told about.
+    /// News of a drive with these phases; others than those of an overload are not told about.
     pub(super) fn new(ends_ns: Vec<u64>, names: &[(String, PhaseKind)]) -> PhaseNews {
         let is_told = |kind: PhaseKind| matches!(kind, PhaseKind::Overload | PhaseKind::Recovery);
         let ends = names

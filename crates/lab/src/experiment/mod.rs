@@ -75,7 +75,7 @@ pub struct Setup {
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// The requests that clients send; also gives value sizes for ammo.
     pub workload: Workload,
-    /// Its name.
+    /// Name of the workload.
     pub workload_name: String,
     /// Requests from a file, with the file's name.
     pub ammo: Option<(Arc<Ammo>, String)>,

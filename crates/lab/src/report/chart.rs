@@ -136,7 +136,7 @@ pub(crate) struct ChartLine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Plain,
-    /// As `Steps`, the area below tinted.
+    /// A line as `Steps`, the area below tinted.
     FilledSteps,
     /// Each value holds half of the way to its neighbours.
     Steps,

@@ -132,7 +132,7 @@ pub(crate) struct Difference {
     pub(crate) name: &'static str,
     /// Median and range of the first side, as text.
     pub(crate) before: String,
-    /// The same of the other one.
+    /// Median and range of the second side, as text.
     pub(crate) after: String,
     /// From the one median to the other, as text.
     pub(crate) change: String,

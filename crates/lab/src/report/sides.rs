@@ -19,7 +19,7 @@ use crate::run::Run;
 pub struct Side {
     /// The name in legends and tables.
     pub name: String,
-    /// Its runs, in any order.
+    /// Runs of the side, in any order.
     pub runs: Vec<Run>,
 }
 

@@ -205,7 +205,7 @@ pub(crate) fn throughput(run: &Run) -> Option<Panel> {
     throughput_in(run, Window::whole(run))
 }
 
-/// The same of these seconds.
+/// Throughput of these seconds.
 pub(crate) fn throughput_in(run: &Run, window: Window) -> Option<Panel> {
     panel_in(
         run,
@@ -240,7 +240,7 @@ pub(crate) fn errors(run: &Run) -> Option<Panel> {
     errors_in(run, Window::whole(run))
 }
 
-/// The same of these seconds.
+/// Errors of these seconds.
 pub(crate) fn errors_in(run: &Run, window: Window) -> Option<Panel> {
     let kinds: [(&str, &'static str, fn(&Second) -> u64); 5] = [
         ("refused (429, 503, 507)", "s3", |s| s.refused),

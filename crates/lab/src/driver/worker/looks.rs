@@ -33,7 +33,7 @@ pub(super) struct Lateness {
 }
 
 impl Lateness {
-    /// Of a machine that was not met yet.
+    /// Lateness of a machine that was not met yet.
     pub(super) fn new() -> Lateness {
         Lateness { ns: SPIN_NS }
     }
