@@ -253,7 +253,7 @@ pub(crate) enum ConfigVerb {
         /// One JSON object instead
         #[arg(long)]
         json: bool,
-        /// The same flags as `serve`
+        /// Flags as those of `serve`
         #[command(flatten)]
         settings: SettingsFlags,
     },
@@ -355,9 +355,9 @@ pub(crate) enum TokenVerb {
     },
     /// Make a token that the cluster knows from now on
     Create {
-        /// Its name
+        /// Name of the token
         id: String,
-        /// Its role
+        /// Role of the token
         #[arg(long, value_enum)]
         role: RoleName,
         /// Only for keys that begin with this
@@ -384,7 +384,7 @@ pub(crate) enum TokenVerb {
     },
     /// Make a token useless, on every node within a second
     Revoke {
-        /// Its name
+        /// Name of the token
         id: String,
         /// Node and encoding
         #[command(flatten)]

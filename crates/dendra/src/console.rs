@@ -50,7 +50,7 @@ pub(crate) fn error(sentence: &str) {
     line(&format!("dendra: {sentence}"));
 }
 
-/// Of a longer key this much is shown.
+/// So much is shown of a longer key.
 const KEY_SHOWN_BYTES: usize = 80;
 
 /// A key for a person: printable ASCII as it is, the rest escaped; of a long one the beginning.

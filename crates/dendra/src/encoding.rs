@@ -26,7 +26,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// How bytes are written as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
-    /// As they are.
+    /// Bytes as they are.
     Raw,
     /// Two hexadecimal digits a byte.
     Hex,

@@ -49,7 +49,7 @@ impl Exit {
 }
 
 impl Exit {
-    /// As the system takes it.
+    /// Exit code as the system takes it.
     pub(crate) fn code(self) -> i32 {
         i32::from(self.0)
     }

@@ -24,7 +24,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// As the system has them at most.
+/// Links that the system follows at most.
 const LINKS_MAX: usize = 40;
 
 static WAS_CLOSED: AtomicBool = AtomicBool::new(false);

@@ -36,7 +36,7 @@ const FRAMES_HELD_MAX: usize = 64;
 /// A checkpoint in a repository, as a folder.
 struct ArchiveVfs {
     repository: Arc<Repository>,
-    /// Their contents.
+    /// Contents of the checkpoint's files, by name.
     files: BTreeMap<String, u128>,
     of: String,
     shelf: Arc<Mutex<FrameShelf>>,
@@ -107,7 +107,7 @@ fn in_object(place: &str, error: &io::Error) -> io::Error {
 /// A decoded frame, and where it belongs.
 #[derive(Default)]
 struct DecodedFrame {
-    /// Of the file.
+    /// Content of the file.
     content: u128,
     begins: u64,
     bytes: Vec<u8>,
@@ -248,7 +248,7 @@ pub(crate) struct MergedWalk {
     nodes: Vec<NodeWalk>,
     /// The latest wall time of the cut that any clock showed.
     cut_ms: u64,
-    /// Those that were met since they were last taken.
+    /// Disagreements that were met since they were last taken.
     pub(crate) disagreements: Vec<Disagreement>,
 }
 

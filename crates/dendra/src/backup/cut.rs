@@ -46,7 +46,7 @@ enum Wrong {
     ClockFirst,
     /// A member's checkpoint is made when the backup has ended.
     LateCheckpoint,
-    /// Of the members' copies the first one counts, and not the newest.
+    /// First copy of the members', and not the newest.
     FirstCopy,
 }
 

@@ -30,7 +30,7 @@ const SHARE: u64 = 2;
 pub(super) enum Lists {
     /// All tables of all nodes, and why.
     Full(String),
-    /// Those of the backup before, in the order of the checkpoints, and the tables since.
+    /// Lists of the backup before, in the order of the checkpoints, and the tables since.
     Since(Vec<BackupNode>),
 }
 

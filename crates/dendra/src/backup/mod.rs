@@ -59,7 +59,7 @@ use verify::Verified;
 
 pub(crate) use pace::TransferPace;
 
-/// As the node's threads that read for a backup: below all that clients wait for.
+/// Priority of the threads that read for a backup, as on the node: below all that clients wait for.
 const NICE: i32 = 15;
 
 /// Lets everything else on this machine go first, as often a node is there. For this thread and

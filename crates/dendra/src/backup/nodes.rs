@@ -32,7 +32,8 @@ use tokio::time::Instant;
 const TIMEOUT_MS: u64 = 120_000;
 /// How long a read or a refused request is tried again.
 const RETRY_FOR: Duration = Duration::from_secs(30);
-/// The same once a restore is under way: a machine starts again, and a node reads its log.
+/// How long a read or a refused request is tried again once a restore is under way: a machine
+/// starts again, and a node reads its log.
 const RESTART_FOR: Duration = Duration::from_secs(600);
 /// How long a full disk is asked again: a node looks at it twice a second.
 const ROOM_FOR: Duration = Duration::from_secs(2);
@@ -86,7 +87,7 @@ fn mark(value: &Value) -> Option<Option<u128>> {
 /// Which member of which cluster a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodePlace {
-    /// Its URL as a member; that of its admin port for a node by itself.
+    /// URL of the node as a member; that of its admin port for a node by itself.
     pub(crate) url: String,
     pub(crate) cluster: Option<BackupCluster>,
 }
@@ -106,7 +107,7 @@ pub(crate) struct RestoreStanding {
 /// Why a node did not take a page, or the end of a restore.
 #[derive(Debug)]
 pub(crate) enum PageRefusal {
-    /// It lacks something in front of it: it started again, or its disk failed.
+    /// The node lacks something in front of it: it started again, or its disk failed.
     Behind(Failure),
     /// Anything else.
     Failed(Failure),
@@ -119,7 +120,7 @@ enum NodePatience {
     Usual,
     /// Until its machine could have started again: a restore is under way.
     Restart,
-    /// As a test wants it.
+    /// For so long, as a test wants it.
     #[cfg(test)]
     Of(Duration),
 }
@@ -137,7 +138,7 @@ pub(crate) struct AdminNode {
 }
 
 impl AdminNode {
-    /// Those that `--admin` names.
+    /// Nodes that `--admin` names.
     pub(crate) fn all(
         urls: &str,
         access: &AccessArgs,
@@ -171,7 +172,7 @@ impl AdminNode {
         }
     }
 
-    /// Its address.
+    /// Address of the admin port.
     pub(crate) fn address(&self) -> String {
         format!("{}://{}", self.scheme, self.client.place())
     }
@@ -220,7 +221,7 @@ impl AdminNode {
         }
     }
 
-    /// The same with all answers that are for good: the caller looks at the status.
+    /// Asks, and takes all answers that are for good: the caller looks at the status.
     async fn answered(
         &self,
         method: Method,

@@ -27,7 +27,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// The records of a backup that come back.
 #[derive(Clone, Debug)]
 pub(crate) struct RestoredPart {
-    /// Of their keys; empty: all.
+    /// Prefix of their keys; empty: all.
     pub(crate) prefix: Vec<u8>,
     /// Does the table of tokens come back, too?
     pub(crate) with_tokens: bool,
@@ -77,7 +77,7 @@ pub(crate) struct PageSource {
     hlc: u64,
     with_tokens: bool,
     counted: Vec<u8>,
-    /// Of the next page.
+    /// Number of the next page.
     number: u64,
     behind: Vec<u8>,
     left_tokens_out: bool,

@@ -114,7 +114,7 @@ impl Repository {
         format!("objects/{}/{name}", &name[..2])
     }
 
-    /// The same, for messages.
+    /// Name of an object, for messages.
     pub(crate) fn object_name(&self, content: u128) -> String {
         format!("{}/{}", self.name(), self.object(content))
     }
@@ -136,7 +136,7 @@ impl Repository {
         }
     }
 
-    /// The same on a thread that may wait: a storage may take minutes for an answer.
+    /// Sums an object on a thread that may wait: a storage may take minutes for an answer.
     pub(crate) async fn sum_beside(
         self: &Arc<Repository>,
         content: u128,

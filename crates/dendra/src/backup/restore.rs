@@ -60,7 +60,7 @@ pub(crate) struct Restored {
     pub(crate) bytes: u64,
     /// The backup has a table of tokens, which the members did not get.
     pub(crate) left_tokens_out: bool,
-    /// It was complete already.
+    /// True when the restore was complete already.
     pub(crate) was_done: bool,
 }
 
@@ -72,7 +72,7 @@ struct OpenMembers<'a> {
 }
 
 impl<'a> OpenMembers<'a> {
-    /// Those of `nodes`, by their answers to the begin; `None` when all have ended.
+    /// Open members of `nodes`, by their answers to the begin; `None` when all have ended.
     fn of(nodes: &'a [AdminNode], begun: &[RestoreStanding]) -> Option<OpenMembers<'a>> {
         let (mut behind, mut open) = (None, Vec::new());
         for (node, standing) in nodes.iter().zip(begun) {

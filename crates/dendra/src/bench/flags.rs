@@ -115,7 +115,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::seconds)]
     #[arg(help_heading = "When to ask it")]
     pub(crate) duration: f64,
-    /// The same load before it, not counted
+    /// Load of the same kind before it, not counted
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::seconds)]
     #[arg(help_heading = "When to ask it")]
     pub(crate) warmup: f64,

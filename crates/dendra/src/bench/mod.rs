@@ -38,7 +38,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::signal::unix::SignalKind;
 
-/// Of `dendra serve`.
+/// Admin port of `dendra serve`.
 const ADMIN_PORT_DEFAULT: u16 = 9080;
 
 /// Measures, or carries out the verb.

@@ -38,7 +38,7 @@ pub(crate) struct WholeAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskedPort {
     Data,
-    /// Its requests write no record of a client.
+    /// The admin port, whose requests write no record of a client.
     Admin,
 }
 

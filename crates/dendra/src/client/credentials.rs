@@ -49,7 +49,7 @@ impl Credentials {
         Ok(Credentials { tls, bearer })
     }
 
-    /// Of the node itself, for its own admin port; `tls`: that port speaks TLS.
+    /// Credentials of the node itself, for its own admin port; `tls`: that port speaks TLS.
     pub(crate) fn of_node(args: &AccessArgs, tls: Option<&TlsSettings>) -> Result<Self, Failure> {
         let tls = tls.map(own_client).transpose().map_err(Failure::usage)?;
         let bearer = bearer_of(args)?;

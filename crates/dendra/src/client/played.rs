@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 pub(crate) enum PlayedReply {
     /// A `200` with one byte.
     Value,
-    /// The same of a record that ends at this Unix millisecond.
+    /// A `200` with one byte of a record that ends at this Unix millisecond.
     Ending(u64),
     /// A `201`.
     Created,
@@ -37,7 +37,7 @@ pub(crate) enum PlayedReply {
     Nothing,
 }
 
-/// It plays as long as the runtime lives.
+/// A node that is played. It plays as long as the runtime lives.
 pub(crate) struct PlayedNode {
     base: BaseUrl,
     requests: Arc<AtomicU64>,

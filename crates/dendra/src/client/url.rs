@@ -20,7 +20,7 @@ use std::fmt;
 pub(crate) struct BadUrl(String);
 
 impl BadUrl {
-    /// Of a command whose `flag` names the place.
+    /// Failure of a command whose `flag` names the place.
     pub(crate) fn of(self, flag: &str) -> Failure {
         Failure::usage(format!("{flag} {self}"))
     }

@@ -80,9 +80,9 @@ pub(crate) enum ClusterVerb {
     },
     /// Give a member another address
     Readdress {
-        /// Its address until now
+        /// Address until now
         from: String,
-        /// Its next address
+        /// Next address
         to: String,
     },
     /// Show the loss when damage is repaired without a lost member; with --confirm, accept it

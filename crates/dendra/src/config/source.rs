@@ -20,7 +20,7 @@ pub(crate) enum ValueSource {
         /// Counted from 1.
         line: usize,
     },
-    /// It was not set.
+    /// The value was not set.
     Default,
 }
 

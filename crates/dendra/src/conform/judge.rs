@@ -11,7 +11,7 @@ use super::exchange::Received;
 use super::text::{Variables, matches};
 use dendra_wire::percent;
 
-/// Of a long text this much is shown.
+/// So much is shown of a long text.
 const SHOWN_BYTES: usize = 300;
 
 /// One difference.

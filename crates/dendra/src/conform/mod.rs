@@ -74,7 +74,7 @@ enum CaseVerdict {
 enum StepEnd {
     /// The report.
     Failed(String),
-    /// As in `CaseVerdict`.
+    /// Skipped, as in `CaseVerdict`.
     Skipped(String),
 }
 

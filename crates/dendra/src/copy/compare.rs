@@ -36,7 +36,7 @@ pub(super) struct StoreContent {
 pub(super) struct Comparison {
     pub(super) from: StoreContent,
     pub(super) to: StoreContent,
-    /// Of all findings.
+    /// Number of all findings.
     pub(super) count: u64,
     pub(super) findings: Vec<Unequal>,
 }

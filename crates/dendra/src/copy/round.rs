@@ -42,7 +42,7 @@ struct KeyMerge {
 }
 
 impl KeyMerge {
-    /// Of the keys after the position of the round.
+    /// Merge of the keys after the position of the round.
     async fn open(
         shared: &CopyStores,
         state: &StateFolder,

@@ -50,7 +50,7 @@ pub(super) struct CopyProgress {
     pub(super) old_bytes: u64,
     /// Records that this round has changed at TO.
     pub(super) changes: u64,
-    /// Those of the round before.
+    /// Records that the round before has changed at TO.
     pub(super) changes_before: Option<u64>,
     /// Records after the position that a page wrote before an error ended it.
     pub(super) loose: Vec<CopiedKey>,

@@ -32,7 +32,7 @@ const FILE_NAME_NEW: &str = "dev.addresses.new";
 /// The file's first line.
 const HEAD: &str = "# Where the nodes of this cluster are found. A later `dendra dev` on this folder takes the same addresses.";
 
-/// Of one node.
+/// Addresses of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Addresses {
     /// Under which the members know it: the proxy's.
@@ -48,11 +48,11 @@ pub(super) struct Addresses {
 /// How a node came into its cluster, and whether it left. The default is a founder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Life {
-    /// It came later.
+    /// True when the node came later.
     pub(super) has_joined: bool,
-    /// Its folder took the place of another one.
+    /// True when the node's folder took the place of another one.
     pub(super) is_replaced: bool,
-    /// It is no member any more.
+    /// True when the node is no member any more.
     pub(super) has_left: bool,
 }
 

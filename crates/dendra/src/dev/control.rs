@@ -56,9 +56,9 @@ pub(super) enum DevOrder {
 /// The end of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DevAnswer {
-    /// It was carried out: the order, and a sentence where there is more to say.
+    /// The order was carried out: it, and a sentence where there is more to say.
     Done(String),
-    /// It was not: the reason.
+    /// The order was not carried out: the reason.
     Refused(String),
 }
 

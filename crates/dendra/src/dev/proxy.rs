@@ -28,11 +28,11 @@ use std::time::{Duration, Instant};
 /// The fate of bytes of one direction between two members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkFault {
-    /// They pass.
+    /// Bytes pass.
     None,
-    /// They pass after so long.
+    /// Bytes pass after so long.
     Delay(Duration),
-    /// They wait until the fault is over; connections stay.
+    /// Bytes wait until the fault is over; connections stay.
     Stall,
     /// Connections are closed, and new ones too.
     Cut,
@@ -52,7 +52,7 @@ struct ProxyState {
     /// `[from][to]`, by the way that bytes take.
     table: Vec<Vec<LinkFault>>,
     open: Vec<OpenConnection>,
-    /// Of the connection that was opened last.
+    /// Number of the connection that was opened last.
     number: u64,
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Parcel {
 /// Why a load stops before its source ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
-    /// It does not.
+    /// No stop before the end.
     No,
     /// Ctrl-C.
     Interrupted,

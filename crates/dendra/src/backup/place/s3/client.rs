@@ -101,7 +101,7 @@ struct S3Desk {
 }
 
 impl S3Client {
-    /// Of a bucket at an endpoint.
+    /// Client of a bucket at an endpoint.
     pub(super) fn start(
         endpoint: &str,
         bucket: String,

@@ -118,7 +118,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// As 64 hexadecimal digits.
+/// SHA-256 of these bytes as 64 hexadecimal digits.
 pub(super) fn sha256(bytes: &[u8]) -> String {
     hex(ring::digest::digest(&SHA256, bytes).as_ref())
 }
