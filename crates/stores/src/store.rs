@@ -48,7 +48,7 @@ pub trait OuterStore: Send + Sync + 'static {
 /// The properties of an engine, as receipts need them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreShape {
-    /// Its name, for people.
+    /// Name of the engine, for people.
     pub engine: &'static str,
     /// Copies of each record.
     pub copies: u8,
@@ -102,7 +102,7 @@ pub struct PageRead {
 pub enum WriteEnd {
     /// Stored or deleted, under this version.
     Applied(Version),
-    /// Its condition did not hold for this live record, or for none.
+    /// The condition did not hold for this live record, or for none.
     Refused(Option<Cell>),
 }
 

@@ -17,7 +17,7 @@ use crate::store::OuterFailure;
 use dendra_base::Known;
 use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 
-/// Of a statement whose fate is `known` when it has no answer: `NotApplied` = it reads.
+/// Failure of a statement whose fate is `known` when it has no answer: `NotApplied` = it reads.
 pub(super) fn failure_of(error: &ExecutionError, known: Known) -> OuterFailure {
     let sentence = error.to_string();
     match error {
@@ -44,7 +44,7 @@ pub(super) fn failure_to_prepare(error: &PrepareError) -> OuterFailure {
     }
 }
 
-/// Of one question to one server.
+/// Failure of one question to one server.
 pub(super) fn attempt(error: &RequestAttemptError, known: Known) -> OuterFailure {
     let sentence = error.to_string();
     match error {

@@ -131,7 +131,7 @@ where
 }
 
 impl CassandraStore {
-    /// Of `place`; no server is connected yet.
+    /// Store at `place`; no server is connected yet.
     pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> CassandraStore {
         CassandraStore {
             servers: CqlServers::new(place, access),

@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 /// The server at which a question began.
 pub(super) type BegunAt = Arc<OnceLock<Arc<Node>>>;
 
-/// As the crate routes, and notes where a question begins.
+/// Routes as the crate does, and notes where a question begins.
 #[derive(Debug)]
 pub(super) struct FirstServer {
     pub(super) usual: Arc<dyn LoadBalancingPolicy>,

@@ -101,7 +101,7 @@ impl CqlServers {
         }
     }
 
-    /// The same among the replicas of the home, if there is one.
+    /// Level among the replicas of the home, if there is one.
     pub(super) fn among(&self, level: CqlLevel) -> CqlLevel {
         match (&self.place.home, level) {
             (Some(_), CqlLevel::One) => CqlLevel::LocalOne,

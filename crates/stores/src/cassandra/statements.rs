@@ -24,7 +24,7 @@ pub(super) enum CqlOrder {
     Delete,
     /// Shows the next keys of some buckets.
     Keys,
-    /// Those below an end.
+    /// Shows the keys below an end.
     KeysTo,
     /// From the end.
     KeysBack,
@@ -56,8 +56,8 @@ impl CqlOrder {
         }
     }
 
-    /// Its text; `KS` stands for the keyspace. An update leaves no row whose cells have ended; an
-    /// insertion would.
+    /// Text of the statement; `KS` stands for the keyspace. An update leaves no row whose cells
+    /// have ended; an insertion would.
     pub(super) fn text(self) -> &'static str {
         match self {
             CqlOrder::Show => "SELECT version, value FROM KS.records WHERE key = ?",

@@ -50,9 +50,9 @@ type GatewayLink = SendRequest<Full<Bytes>>;
 /// May a request be repeated although it may have been carried out?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resend {
-    /// It reads.
+    /// Yes: the request reads.
     Freely,
-    /// It changes something.
+    /// No: the request changes something.
     Never,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct GatewayAsk<'a> {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(super) enum NoJson {
-    /// It is longer than `bytes_max`.
+    /// The answer is longer than `bytes_max`.
     TooLong,
     /// The token is not, or no longer, one that etcd knows: the record did not change.
     Stranger(String),
@@ -131,7 +131,7 @@ impl Drop for Trial<'_> {
 enum Missed {
     /// No request was sent.
     Unsent(String),
-    /// It may have been carried out.
+    /// The request may have been carried out.
     Sent(String),
     /// The server answered that it cannot.
     Said(OuterFailure),

@@ -28,7 +28,7 @@ const LEASES_MAX: usize = 4_096;
 /// The two clocks of a machine differ by less than this in the time of a lease, unless one was set.
 const CLOCK_SLIP_MS: u64 = 10_000;
 
-/// The same moment by two clocks, milliseconds.
+/// One moment by two clocks, milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BothClocks {
     /// Since this process began: never set, and still while the machine sleeps.

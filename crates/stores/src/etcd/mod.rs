@@ -44,9 +44,10 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tail::{TailSearch, TailStep, depth_of};
 
-/// Of one record: etcd takes at most 1.5 MiB by default, and base64 makes a third more of it.
+/// Longest answer of one record: etcd takes at most 1.5 MiB by default, and base64 makes a third
+/// more of it.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// Of a page: longer ones are asked for again with half the records.
+/// Longest answer of a page: longer ones are asked for again with half the records.
 const PAGE_ANSWER_BYTES_MAX: usize = 512 << 10;
 /// Records of one page.
 const PAGE_RECORDS_MAX: usize = 1_024;
@@ -79,7 +80,7 @@ struct SeenRecord {
 }
 
 impl EtcdStore {
-    /// Of `place`; no server is connected yet.
+    /// Store at `place`; no server is connected yet.
     pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> EtcdStore {
         EtcdStore {
             gateway: Gateway::new(&place.servers, access),
@@ -579,7 +580,7 @@ impl OuterStore for EtcdStore {
 struct UsedLease {
     /// 0 = none.
     id: u64,
-    /// It was granted for another record: etcd may have lost it since.
+    /// True when it was granted for another record: etcd may have lost it since.
     is_shared: bool,
 }
 

@@ -40,7 +40,7 @@ pub(super) struct TailSearch {
 }
 
 impl TailSearch {
-    /// Of a range whose pages begin near the first `depth` bytes of its end.
+    /// Search in a range whose pages begin near the first `depth` bytes of its end.
     pub(super) fn new(start: &[u8], end: Option<&[u8]>, depth: usize) -> TailSearch {
         let mut from = start.to_vec();
         if let Some(end) = end {
