@@ -37,11 +37,12 @@ const FROZEN_US: std::ops::RangeInclusive<f64> = 900_000.0..=1_100_000.0;
 /// Does a generator show the pause at p99.9?
 #[derive(Clone, Copy)]
 enum Expected {
-    /// It has a plan: every request that was due in the pause counts.
+    /// The pause shows, for the generator has a plan: every request that was due in the pause
+    /// counts.
     Seen,
-    /// It waits for answers and reports those that it saw.
+    /// The pause is hidden: the generator waits for answers and reports those that it saw.
     Hidden,
-    /// It waits for answers and makes up those that it did not see.
+    /// Both may be: the generator waits for answers and makes up those that it did not see.
     Either,
 }
 
@@ -125,7 +126,7 @@ fn word(held: bool) -> String {
     if held { "**kept**" } else { "**missed**" }.to_owned()
 }
 
-/// The same slow server at the same rate.
+/// Compares the tools at the same slow server and rate.
 fn agreement(
     place: &Place,
     report: &mut Report,

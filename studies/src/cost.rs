@@ -45,7 +45,7 @@ const CONNECTIONS_OPEN: u32 = 256;
 struct Cost {
     rate: f64,
     cpu_us: f64,
-    /// The same with the time that was spun away.
+    /// CPU time with the time that was spun away.
     whole_us: f64,
     /// Times that it slept, for a request.
     waits: f64,

@@ -80,7 +80,7 @@ export function handleSummary(data) { return { stdout: JSON.stringify(data.metri
 ";
 
 impl Tool {
-    /// Its name.
+    /// Name of the tool.
     pub(super) fn name(self) -> &'static str {
         match self {
             Tool::Wrk => "wrk",

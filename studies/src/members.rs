@@ -33,7 +33,7 @@ pub(super) const OPTIONS: [&str; 4] = ["--keys", "--compare-keys", "--parts", "-
 
 /// Bytes of a value of the members' data.
 const VALUE_BYTES: u32 = 1_000;
-/// The same of the copies that are compared.
+/// Bytes of a value of the copies that are compared.
 const COMPARED_BYTES: u32 = 100;
 /// The bytes that a comparison counts of a record beside key and value. They are the byte of the
 /// space, and the fixed part of its cell (docs/format/cell.md).

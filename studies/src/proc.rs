@@ -32,7 +32,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Of the process `id`, now; without threads when there is no such process.
+    /// Clock of the process `id`, now; without threads when there is no such process.
     pub(crate) fn of(id: u32) -> Clock {
         let read = || -> ProcResult<Clock> {
             let process = open(id)?;
@@ -85,7 +85,7 @@ pub(crate) struct Resident {
     pub(crate) peak: u64,
 }
 
-/// Of the process `id`.
+/// Resident memory of the process `id`.
 pub(crate) fn resident(id: u32) -> Result<Resident, String> {
     let status = open(id).and_then(|process| process.status());
     let status = status.map_err(|e| format!("the memory of process {id}: {e}"))?;
@@ -107,7 +107,7 @@ pub(crate) fn forget_peak(id: u32) -> Result<(), String> {
 pub(crate) struct MachineClock {
     busy: f64,
     steal: f64,
-    /// Of this process, and of its children that have ended.
+    /// CPU time of this process, and of its children that have ended.
     ours: f64,
     at: Instant,
 }

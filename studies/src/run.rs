@@ -59,7 +59,7 @@ pub(super) struct Figures {
     pub(super) p999_us: f64,
     /// Longest.
     pub(super) max_us: f64,
-    /// Of those that were refused.
+    /// 99th percentile of requests that were refused.
     pub(super) refused_p99_us: f64,
     /// CPU of the generator for a request it sent, microseconds.
     pub(super) generator_cpu_us: f64,
@@ -109,7 +109,7 @@ impl<'a> Bench<'a> {
         self
     }
 
-    /// Its output goes to the terminal as well.
+    /// Shows the output on the terminal as well.
     pub(super) fn shown(mut self) -> Bench<'a> {
         self.is_shown = true;
         self

@@ -99,7 +99,7 @@ impl Share {
         Ok(share)
     }
 
-    /// Its share; all there is without one.
+    /// Limits the process to its share; all there is without one.
     pub(super) fn limit(&self, cores: Option<f64>) -> Result<(), String> {
         for (file, text) in self.layout.limits(cores) {
             let path = self.folder.join(file);

@@ -24,7 +24,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of one sample.
+    /// Spread of one sample.
     pub(crate) fn alone(sample: f64) -> Spread {
         Spread {
             median: sample,
@@ -33,7 +33,7 @@ impl Spread {
         }
     }
 
-    /// Of `samples`; `None` when there are none.
+    /// Spread of `samples`; `None` when there are none.
     pub(crate) fn of(samples: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut sorted: Vec<f64> = samples.into_iter().collect();
         sorted.sort_by(f64::total_cmp);

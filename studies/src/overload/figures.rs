@@ -18,7 +18,7 @@ pub(super) const MIB: f64 = 1024.0 * 1024.0;
 
 /// Goals for Dendra, of every row.
 const GOODPUT_LEAST: f64 = 0.9;
-/// The same up to twice the knee.
+/// Goal up to twice the knee.
 const GOODPUT_LEAST_NEAR: f64 = 0.95;
 const NEAR: f64 = 2.0;
 const P99_MOST: f64 = 2.0;
@@ -64,7 +64,7 @@ pub(super) struct Step {
     goodput: f64,
     /// Median, least and largest of all rounds.
     of_peak: Spread,
-    /// Of requests that did as asked, from the send: without the wait for a client.
+    /// 99th percentile of requests that did as asked, from the send: without the wait for a client.
     p99_us: f64,
     beside_calm: f64,
     refused: f64,

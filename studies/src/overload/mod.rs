@@ -61,7 +61,7 @@ const MIXED: &str = "--workload mixed --mix get=0.5,put=0.5";
 /// Clients of the parts that have one row of each factor.
 const CLIENTS_OF_ONE: u32 = 1024;
 
-/// Their patience, milliseconds.
+/// Patience of these clients, milliseconds.
 const TIMEOUT_MS_OF_ONE: u32 = 1000;
 
 /// Descriptors that a generator or a server needs beside its connections.
@@ -118,7 +118,7 @@ impl FromStr for Part {
 /// The parts that are measured.
 #[derive(Debug, PartialEq)]
 struct Matrix {
-    /// Of a core; none: all that the servers' cores have.
+    /// Share of a core; none: all that the servers' cores have.
     share: Option<f64>,
     connections: Vec<u32>,
     timeouts_ms: Vec<u32>,
@@ -625,7 +625,7 @@ struct Row {
     clients: u32,
     timeout_ms: u32,
     knee: f64,
-    /// Of each round one step for each factor.
+    /// Steps of each round, one for each factor.
     steps: Vec<Vec<Step>>,
     /// The largest of all rounds.
     memory: Memory,

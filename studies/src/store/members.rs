@@ -41,7 +41,7 @@ impl Members {
         Members::at(place, name, &ports, weights, factor, options)
     }
 
-    /// The same at addresses that are known, on folders that may have data.
+    /// Members at addresses that are known, on folders that may have data.
     pub(crate) fn at(
         place: &Place,
         name: &str,

@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    /// Its process.
+    /// Process id of the server.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -197,12 +197,12 @@ impl Server {
         self.clock().since(since)
     }
 
-    /// The same of all of them.
+    /// CPU time of all its threads.
     pub(crate) fn cpu_s(&self, since: &Clock) -> f64 {
         self.spent(since).values().sum()
     }
 
-    /// Its memory.
+    /// Resident memory of the server.
     pub(crate) fn resident(&self) -> Result<Resident, String> {
         proc::resident(self.id())
     }

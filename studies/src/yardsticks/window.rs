@@ -56,7 +56,7 @@ pub(super) struct Window {
     pub(super) rate: f64,
     /// Server CPU for each answer, microseconds.
     pub(super) cpu_us: f64,
-    /// The same by kind of thread.
+    /// Server CPU for each answer by kind of thread, microseconds.
     pub(super) cpu_us_by_name: BTreeMap<String, f64>,
     /// Thousands of instructions and of cycles for each answer, user and kernel mode.
     pub(super) kinstructions: Option<f64>,
