@@ -75,7 +75,7 @@ pub(crate) fn serves(root: &Path) -> Result<(), String> {
     fs::remove_dir_all(&data).map_err(|e| format!("{}: {e}", data.display()))
 }
 
-/// Its lines, as they come, until it ends.
+/// Lines of the process, as they come, until it ends.
 fn lines_of(stderr: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
     std::thread::spawn(move || {

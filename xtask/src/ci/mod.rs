@@ -49,7 +49,7 @@ enum Ended {
 struct Count {
     passed: u64,
     failed: u64,
-    /// Those at length: the only ones that may be ignored.
+    /// Tests at length: the only ones that may be ignored.
     ignored: u64,
 }
 
@@ -238,7 +238,7 @@ const DRIVER_TESTS: [&str; 5] = [
     "etcd,cassandra",
 ];
 const SIMULATE: [&str; 5] = ["run", "--release", "--package", "dendra-sim", "--"];
-/// As the tests have built it: another build would take longer than it saves.
+/// Simulator as the tests have built it: another build would take longer than it saves.
 const SEARCH: [&str; 4] = ["run", "--package", "dendra-sim", "--"];
 const BUILD: [&str; 4] = ["build", "--release", "--package", "dendra"];
 

@@ -237,7 +237,7 @@ pub(crate) fn known() -> Vec<Finder> {
 }
 
 impl Finder {
-    /// Of the words after `Found by:`.
+    /// Finder in the words after `Found by:`.
     pub(crate) fn parse(words: &str) -> Result<Finder, String> {
         let parts: Vec<&str> = words.split(' ').collect();
         if let ["test", package, target, module @ ..] = parts.as_slice()
@@ -267,7 +267,7 @@ impl Finder {
         }
     }
 
-    /// The same search or test, with any seed?
+    /// Is it the same search or test, with any seed?
     pub(crate) fn is_like(&self, other: &Finder) -> bool {
         match (self, other) {
             (Finder::Seed { search, .. }, Finder::Seed { search: of, .. }) => search == of,
@@ -375,7 +375,7 @@ impl Tests {
         }
     }
 
-    /// The same from the first seed on.
+    /// Searches from the first seed on.
     pub(crate) fn find_from_zero(
         &self,
         finder: &Finder,

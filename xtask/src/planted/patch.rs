@@ -95,7 +95,7 @@ impl Plant {
         })
     }
 
-    /// Its text with other finders.
+    /// Text of the patch with other finders.
     pub(crate) fn with_finders(&self, finders: &[Finder]) -> String {
         let (sentence, diff) = halves(&self.text);
         let found: String = finders

@@ -37,7 +37,7 @@ const NAMES: [&str; 7] = [
     "from_bytes",
     "from_hex",
 ];
-/// Those of decoders that take bytes first.
+/// Names of decoders that take bytes first.
 const NAMES_IF_BYTES: [&str; 4] = ["open", "read", "split", "take"];
 
 /// Functions that a cell of a table names: file and name.

@@ -16,7 +16,7 @@ use crate::source::Source;
 
 const RULE: &str = "width";
 
-/// As in `rustfmt.toml`.
+/// Columns as in `rustfmt.toml`.
 const COLUMNS_MAX: usize = 100;
 
 /// Lines that are too wide.
