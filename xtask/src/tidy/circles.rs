@@ -66,6 +66,23 @@ pub(crate) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
+/// Pairs of top-level modules of a crate that import each other, as `server/admin`; each with a
+/// file and the line that names the other one.
+pub(crate) fn folder_pairs(sources: &[Source]) -> BTreeMap<(String, String), (String, usize)> {
+    let mut folders: Vec<&str> = sources.iter().map(Source::crate_folder).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    let mut pairs = BTreeMap::new();
+    for folder in folders {
+        for root in ["lib.rs", "main.rs"] {
+            if let Some(tree) = Crate::read(&format!("{folder}/src/{root}"), sources) {
+                pairs.extend(tree.folder_pairs(folder));
+            }
+        }
+    }
+    pairs
+}
+
 fn check_crate(folder: &str, sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for root in ["lib.rs", "main.rs"] {
@@ -165,6 +182,33 @@ impl<'a> Crate<'a> {
             used.is_exported &= !is_named(&used.name);
         }
         self.modules.insert(place, module);
+    }
+
+    fn folder_pairs(&self, folder: &str) -> BTreeMap<(String, String), (String, usize)> {
+        let top = |file: usize| {
+            let path = self.files[file].path.strip_prefix(folder)?;
+            let inside = path.strip_prefix("/src/")?.trim_end_matches(".rs");
+            let name = inside.split('/').next()?;
+            let is_root = ["lib", "main"].contains(&name);
+            let short = folder.trim_start_matches("crates/");
+            (!is_root).then(|| format!("{short}/{name}"))
+        };
+        let mut lines = BTreeMap::new();
+        for (from, to) in &self.arrows() {
+            for (to, line) in to {
+                let (Some(a), Some(b)) = (top(*from), top(*to)) else {
+                    continue;
+                };
+                let path = self.files[*from].path.clone();
+                lines.entry((a, b)).or_insert((path, *line));
+            }
+        }
+        let is_pair =
+            |(a, b): &(String, String)| a < b && lines.contains_key(&(b.clone(), a.clone()));
+        let pairs = lines.iter().filter(|(pair, _)| is_pair(pair));
+        pairs
+            .map(|(pair, place)| (pair.clone(), place.clone()))
+            .collect()
     }
 
     fn arrows(&self) -> Arrows {

@@ -11,6 +11,7 @@
 //! Source of every crate ──────────────────────────────► vocabulary.rs one name, one type
 //! first lines of `///` docs ───────────────────────────► openers.rs   a doc names its noun at once
 //! crates/sim/planted/*.patch, Source of the product ──► planted.rs    bugs are patches that apply
+//! tables of a record, Source, *.md, git log ──────────► ceilings.rs  sizes that do not grow
 //! tables of docs/verification.md, Source of every crate ► codecs.rs   pairs have their tests
 //! ```
 //!
@@ -22,6 +23,7 @@
 //! Not here: the checks of rustc and clippy (`Cargo.toml`, `clippy.toml`).
 //! See: docs/style.md.
 
+mod ceilings;
 mod circles;
 mod codecs;
 mod documents;
@@ -92,6 +94,7 @@ pub(crate) fn run(root: &Path) -> bool {
     findings.extend(openers::check(&sources));
     findings.extend(planted::check(&tree, &sources));
     findings.extend(codecs::check(&tree, &sources));
+    findings.extend(ceilings::check(root, &tree, &sources));
 
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     for finding in &findings {
