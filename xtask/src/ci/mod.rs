@@ -370,7 +370,8 @@ fn length(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
     let searches = SEARCHES.map(|search| [&SEARCH, search].concat());
     let commands = searches.iter().map(Vec::as_slice);
     let commands = commands.chain([&DRIVER_TESTS[..], &DOC_TESTS]);
-    others.extend(commands.map(|command| cargo_job(root, command)));
+    // The longest of all are among these.
+    others.splice(..0, commands.map(|command| cargo_job(root, command)));
     let mut held = true;
     let mut see = |name: &str, output| held &= see_job(name, output, count, names);
     lanes::run(waiting, others, &mut see);

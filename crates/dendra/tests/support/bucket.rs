@@ -11,7 +11,7 @@
 
 use super::http::PATIENCE;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ const PAGE: usize = 3;
 pub(crate) enum Fault {
     #[default]
     None,
-    /// Every second request is refused for a while.
+    /// Every second request of each file is refused: no client meets a row of refusals by chance.
     Busy,
     /// It has no room for files above 2 KiB.
     Full,
@@ -52,7 +52,8 @@ struct Stored {
     gate: Option<Gate>,
     files: BTreeMap<String, Vec<u8>>,
     fault: Fault,
-    asked: u64,
+    /// Methods and paths of which the last request was refused.
+    refused: BTreeSet<String>,
     /// Names that look as old as that, in seconds.
     ages: BTreeMap<String, i64>,
 }
@@ -256,12 +257,15 @@ fn refused(status: &str, code: &str) -> Vec<u8> {
 
 fn answer(request: &Request, stored: &Mutex<Stored>) -> Vec<u8> {
     let mut stored = stored.lock().expect("no panic");
-    stored.asked += 1;
     if !is_signed(request) {
         return refused("403 Forbidden", "SignatureDoesNotMatch");
     }
-    if stored.fault == Fault::Busy && stored.asked.is_multiple_of(2) {
-        return refused("503 Slow Down", "SlowDown");
+    if stored.fault == Fault::Busy {
+        let asked = format!("{} {}", request.method, request.path);
+        if !stored.refused.remove(&asked) {
+            stored.refused.insert(asked);
+            return refused("503 Slow Down", "SlowDown");
+        }
     }
     let root = format!("/{BUCKET}");
     let Some(name) = request.path.strip_prefix(&root) else {
