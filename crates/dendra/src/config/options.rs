@@ -14,6 +14,11 @@
 //! the effect of the options (crate `server`).
 //! See: docs/cli.md.
 
+#![allow(
+    rustdoc::bare_urls,
+    reason = "docs of fields are help texts, as a terminal shows them"
+)]
+
 use super::units;
 use crate::client::BaseUrl;
 use clap::builder::{OsStringValueParser, TypedValueParser};
