@@ -15,8 +15,6 @@
 mod support;
 
 use serde_json::Value;
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use support::dev::DevCluster;
 use support::http::Client;
 use support::{Run, dendra, run};
@@ -70,31 +68,6 @@ fn accept_what_is_shown(cluster: &DevCluster, damaged: &str) -> Option<String> {
     (done.code == Some(0)).then_some(id)
 }
 
-/// Tables that are large enough to rot.
-fn tables(folder: &Path) -> BTreeSet<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("the folder is there");
-    let is_one = |path: &PathBuf| {
-        let size = path.metadata().map_or(0, |meta| meta.len());
-        path.extension().is_some_and(|ending| ending == "tbl") && size >= 64 << 10
-    };
-    let paths = entries.flatten().map(|entry| entry.path());
-    paths.filter(is_one).collect()
-}
-
-/// Damages tables of node 3 until it has found damage: a compaction may have read a table right
-/// before it was damaged, and then takes it away.
-fn rot_until_found(cluster: &DevCluster) {
-    let is_found = |it: &DevCluster| it.metric(3, "dendra_scrub_spans_lost") >= 1.0;
-    while !is_found(cluster) {
-        cluster.wait_until("no table", |it| !tables(&it.data(3)).is_empty());
-        let rotten = tables(&cluster.data(3));
-        cluster.order(&["rot", "3"]);
-        cluster.wait_until("it is not found", |it| {
-            is_found(it) || tables(&it.data(3)).is_disjoint(&rotten)
-        });
-    }
-}
-
 #[test]
 #[ignore = "at length"]
 fn a_lost_disk_and_a_damaged_block_end_with_an_accepted_loss() {
@@ -133,7 +106,7 @@ fn a_lost_disk_and_a_damaged_block_end_with_an_accepted_loss() {
         refused.stderr
     );
     cluster.order(&["wipe", "2"]);
-    rot_until_found(&cluster);
+    cluster.rot_until_found(3, "dendra_scrub_spans_lost");
     // The lost member may come back until it is replaced.
     cluster.wait_until("it is not missed", |_| {
         let away = accept_loss(&cluster, 3, &[&damaged]);

@@ -126,9 +126,7 @@ fn damage_on_one_disk_is_found_and_repaired_from_the_others() {
     cluster.wait_until("no table", |_| largest_table(&data) >= 64 << 10);
     let found = "dendra_scrub_spots_found_total";
     round(&cluster, 0, || {
-        let said = cluster.order(&["rot", "2"]);
-        assert!(said.starts_with("done: rot 2: "), "{said}");
-        cluster.wait_until("not found", |it| it.metric(2, found) >= 1.0);
+        cluster.rot_until_found(2, found);
     });
     let is_mended = || {
         cluster.metric(2, "dendra_scrub_spans_lost") == 0.0

@@ -13,9 +13,10 @@
 use super::http::Client;
 use super::{dendra, read_on, run, signal};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -125,6 +126,21 @@ impl DevCluster {
         std::fs::read_to_string(log).unwrap_or_default()
     }
 
+    /// Damages tables of `node` until this metric of it is not 0: a compaction may have read a
+    /// table right before it was damaged, and then takes it away.
+    pub(crate) fn rot_until_found(&self, node: usize, metric: &str) {
+        let is_found = |it: &DevCluster| it.metric(node, metric) >= 1.0;
+        while !is_found(self) {
+            self.wait_until("no table", |it| !tables(&it.data(node)).is_empty());
+            let rotten = tables(&self.data(node));
+            let said = self.order(&["rot", &node.to_string()]);
+            assert!(said.starts_with(&format!("done: rot {node}: ")), "{said}");
+            self.wait_until("it is not found", |it| {
+                is_found(it) || tables(&it.data(node)).is_disjoint(&rotten)
+            });
+        }
+    }
+
     pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&DevCluster) -> bool) {
         let deadline = Instant::now() + SETTLED;
         // Some looks are a process of their own.
@@ -150,6 +166,17 @@ impl DevCluster {
         let answer = client.ask(method, key, &[], body)?;
         Some((answer.status, answer.body))
     }
+}
+
+/// Tables that are large enough to rot.
+fn tables(folder: &Path) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("the folder is there");
+    let is_one = |path: &PathBuf| {
+        let size = path.metadata().map_or(0, |meta| meta.len());
+        path.extension().is_some_and(|ending| ending == "tbl") && size >= 64 << 10
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    paths.filter(is_one).collect()
 }
 
 impl Drop for DevCluster {
