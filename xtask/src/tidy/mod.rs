@@ -11,7 +11,7 @@
 //! Source of every crate ──────────────────────────────► vocabulary.rs one name, one type
 //! first lines of `///` docs ───────────────────────────► openers.rs   a doc names its noun at once
 //! crates/sim/planted/*.patch, Source of the product ──► planted.rs    bugs are patches that apply
-//! tables of a record, Source, *.md, git log ──────────► ceilings.rs  sizes that do not grow
+//! tables of a record, Source, *.md, git ──────────────► ceilings.rs  sizes that do not grow
 //! tables of docs/verification.md, Source of every crate ► codecs.rs   pairs have their tests
 //! ```
 //!
