@@ -281,7 +281,7 @@ pub struct OpResult {
     /// were given up (`timeouts`, `unsent`) count with the time they had waited by then. In a
     /// closed loop this is `service`.
     pub response: Latency,
-    /// Of `response`, those that were given up: subtracted from it, those that did as asked are
+    /// Answers in `response` that were given up: subtracted from it, those that did as asked are
     /// left.
     pub given_up: Latency,
     /// From the first byte sent to the last byte of the answer: `ok` answers.
@@ -389,7 +389,7 @@ pub struct Generator {
     pub cpu_us_per_request: f64,
     /// Connections opened, the first ones included.
     pub connects: u64,
-    /// Of these, those in the place of one that had ended.
+    /// Connections among these in the place of one that had ended.
     pub reconnects: u64,
     /// Second by second since the start of the phase.
     pub seconds: Vec<GeneratorSecond>,
@@ -499,7 +499,7 @@ pub struct OverloadCourse {
     pub base_phase: usize,
     /// 99th percentile of the response time of requests that did as asked in that phase.
     pub calm_p99_us: f64,
-    /// The same of the service time.
+    /// 99th percentile of the service time of those requests.
     pub calm_service_p99_us: f64,
     /// The most goodput of any phase of the run whose generator was not the bottleneck.
     pub peak_goodput: f64,

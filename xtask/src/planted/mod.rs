@@ -67,7 +67,7 @@ enum Goal {
     One,
     /// Each finder of each patch does.
     Each,
-    /// They do, perhaps with other seeds, which are written into the patch.
+    /// Each finder finds its patch, perhaps with another seed, which is written into the patch.
     Reseed,
     /// The finders of each patch are written anew.
     Search,

@@ -98,7 +98,7 @@ pub(crate) struct RestoreStanding {
     pub(crate) node: u128,
     pub(crate) place: NodePlace,
     pub(crate) is_empty: bool,
-    /// Of the last restore: its id, is it finished, and the position.
+    /// Last restore of the node: its id, is it finished, and the position.
     pub(crate) restore: Option<(u128, bool, Vec<u8>)>,
     /// The largest successor number of its records; `None` at a node by itself.
     pub(crate) successors: Option<u32>,

@@ -224,7 +224,7 @@ impl Effective {
     }
 }
 
-/// As many things in memory.
+/// Number of things in memory.
 fn size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -112,7 +112,7 @@ pub(crate) struct NodeOptions {
     /// Certificate that is shown to the other engine's servers (PEM), where they ask for one
     #[arg(long, value_name = "FILE", default_value = "off", value_parser = file())]
     pub(crate) store_cert: FileOrOff,
-    /// Its key (PEM), open to its owner alone
+    /// Key of that certificate (PEM), open to its owner alone
     #[arg(long, value_name = "FILE", default_value = "off", value_parser = file())]
     pub(crate) store_key: FileOrOff,
     /// File with USER:PASSWORD for the other engine, open to its owner alone
@@ -448,7 +448,7 @@ pub(crate) fn args() -> impl Iterator<Item = &'static Arg> {
     OPTIONS.get_arguments()
 }
 
-/// Their names, as in the flags and in the file.
+/// Names of the options, as in the flags and in the file.
 pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
     args().filter_map(Arg::get_long)
 }

@@ -13,12 +13,12 @@ use std::path::PathBuf;
 pub(super) enum PrintedValue {
     Count(u64),
     Size(u64),
-    /// As the option reads it.
+    /// Text as the option reads it.
     Text(String),
 }
 
 impl PrintedValue {
-    /// Of an option that has a value.
+    /// Value of an option that has one.
     pub(super) fn of(matches: &ArgMatches, id: &Id) -> PrintedValue {
         fn one<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &Id) -> Option<T> {
             matches.try_get_one::<T>(id.as_str()).ok()?.cloned()
@@ -49,7 +49,7 @@ impl PrintedValue {
         PrintedValue::Text(shown.expect("a value of an option has one of these types"))
     }
 
-    /// As in a TOML file.
+    /// Text of the value in a TOML file.
     pub(super) fn to_toml(&self) -> String {
         match self {
             PrintedValue::Count(number) => number.to_string(),

@@ -28,11 +28,11 @@ pub struct CertificateFacts {
     pub names: Vec<String>,
     /// DNS names and addresses: the hosts that a server with it has.
     pub hosts: Vec<String>,
-    /// It holds from this second of Unix time on.
+    /// Second of Unix time from which on the certificate holds.
     pub from_s: i64,
-    /// It holds to the end of this second.
+    /// Second to whose end the certificate holds.
     pub until_s: i64,
-    /// Its number, as the CA gave it.
+    /// Number of the certificate, as the CA gave it.
     pub serial: Vec<u8>,
 }
 
@@ -139,7 +139,7 @@ fn next(der: &[u8], tag: Tag) -> Option<(&[u8], &[u8])> {
     (part.tag() == tag).then_some((behind, part.data))
 }
 
-/// The same, of a whole number of bytes.
+/// The next part of bits, if they are a whole number of bytes.
 fn next_bits(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (behind, bits) = next(der, Tag::BitString)?;
     Some((behind, bits.strip_prefix(&[0])?))

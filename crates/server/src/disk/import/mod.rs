@@ -47,7 +47,7 @@ pub(crate) const IMPORT_LANE: usize = u32::MAX as usize;
 const TOKEN: u64 = (IMPORT_LANE as u64) << 32;
 const NOTE_KEY: &[u8] = b"restore";
 const NOTE_FORMAT: u8 = 1;
-/// In place of the largest successor number: the node keeps none.
+/// In place of the largest successor number, which has 24 bits: the node keeps none.
 const NO_SUCCESSORS: u32 = u32::MAX;
 const NOTE_HEAD_BYTES: usize = 38;
 
