@@ -152,6 +152,9 @@ fn a_client_is_answered_in_the_midst_of_a_member_s_questions() {
                 encode_ask(out, seal, &question);
             }
         });
+        // The loop has read the flood, and is in the midst of it.
+        let mut byte = [0; 1];
+        recv(&link.stream, &mut byte[..], RecvFlags::PEEK).expect("an answer");
         client.send(GET);
         client.read("GET");
         // The answers that had left the loop before the client's.
