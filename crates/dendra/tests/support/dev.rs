@@ -20,8 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything that a cluster does by itself: a repair begins a minute behind its damage.
-pub(crate) const SETTLED: Duration = Duration::from_secs(180);
+/// Longer than anything that a cluster does by itself: a repair begins a minute behind its damage,
+/// and some take two rounds.
+pub(crate) const SETTLED: Duration = Duration::from_secs(300);
 
 pub(crate) struct DevCluster {
     child: Child,
@@ -94,14 +95,16 @@ impl DevCluster {
     }
 
     pub(crate) fn metric(&self, node: usize, name: &str) -> f64 {
-        let page = self.page(node, "/metrics").expect("the node listens");
-        let page = String::from_utf8(page).expect("it is text");
-        let line = page
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in {page}"))
-            .parse()
-            .expect("a number")
+        let value = self.metric_if_any(node, name);
+        value.unwrap_or_else(|| panic!("no {name} at {node}"))
+    }
+
+    /// A metric that only some states have, of a node that may not listen yet.
+    pub(crate) fn metric_if_any(&self, node: usize, name: &str) -> Option<f64> {
+        let page = String::from_utf8(self.page(node, "/metrics")?).expect("it is text");
+        let mut lines = page.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        Some(value.parse().expect("a number"))
     }
 
     pub(crate) fn status(&self, node: usize) -> Option<Value> {
@@ -169,7 +172,7 @@ impl DevCluster {
 }
 
 /// Tables that are large enough to rot.
-fn tables(folder: &Path) -> BTreeSet<PathBuf> {
+pub(crate) fn tables(folder: &Path) -> BTreeSet<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("the folder is there");
     let is_one = |path: &PathBuf| {
         let size = path.metadata().map_or(0, |meta| meta.len());
