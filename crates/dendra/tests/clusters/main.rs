@@ -6,11 +6,13 @@
 //! `loss.rs`, `rot.rs`).
 
 mod changes;
+mod clock;
 mod grow;
 mod heal;
 mod kill;
 mod lagging;
 mod looks;
 mod members;
+mod small_disk;
 #[path = "../support/mod.rs"]
 mod support;

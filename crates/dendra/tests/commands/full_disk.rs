@@ -3,8 +3,8 @@
 //! Not here: the rule of the reserve, other sizes and a start on a full disk (crate `engine`).
 //! See: docs/operating.md, section "A full disk".
 
-use crate::ownership::Mount;
 use crate::support::http::Client;
+use crate::support::mount::Mount;
 use crate::support::{Node, rest};
 use dendra_base::Prng;
 use std::time::{Duration, Instant};

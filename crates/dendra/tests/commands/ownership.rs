@@ -5,10 +5,10 @@
 //!
 //! Not here: the looks themselves (crate `engine`, `vfs/os.rs`).
 
+use crate::support::mount::Mount;
 use crate::support::{Node, Run, dendra, run};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Beyond this it hangs.
@@ -100,34 +100,6 @@ fn a_node_whose_folder_is_replaced_leaves_the_new_one_alone_and_loses_nothing() 
     assert_eq!(check(&moved).code, Some(0));
     let node = Node::start(&moved, &[]);
     assert_eq!(node.run(["get", "a"]).stdout, b"1");
-}
-
-/// A mounted file system, gone when dropped.
-pub(crate) struct Mount<'a>(&'a Path);
-
-impl Mount<'_> {
-    /// A file system of this size, as `mount` writes it. `None`: this user may not mount.
-    pub(crate) fn tmpfs<'a>(at: &'a Path, size: &str) -> Option<Mount<'a>> {
-        let mut command = Command::new("mount");
-        let options = format!("size={size}");
-        command.args(["-t", "tmpfs", "-o", &options, "tmpfs"]);
-        let mounted = command.arg(at).stderr(Stdio::null()).status();
-        mounted
-            .is_ok_and(|status| status.success())
-            .then_some(Mount(at))
-    }
-
-    fn detach(&self) -> bool {
-        let mut command = Command::new("umount");
-        let status = command.arg("-l").arg(self.0).stderr(Stdio::null()).status();
-        status.is_ok_and(|status| status.success())
-    }
-}
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        self.detach();
-    }
 }
 
 #[test]

@@ -14,13 +14,14 @@
 //! Not here: the clients (`clients.rs`), `dendra dev`, which has a cluster of its own
 //! (`../dev.rs`).
 
+use super::bent_clock::BentClock;
 use super::http::{Client, PATIENCE};
 use super::proxy::{Faults, Proxy};
 use super::{dendra, free_port};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,23 +38,50 @@ pub(crate) struct Cluster {
     pub(crate) flags: Vec<String>,
     /// Where the admin plane of the next process listens.
     pub(crate) admin: &'static str,
+    /// A member whose wall clock is the test's.
+    bent: Option<(usize, BentClock)>,
 }
 
 impl Cluster {
     pub(crate) fn start(flags: &[&str]) -> Cluster {
-        Cluster::start_with(flags, "off")
+        Cluster::start_with(flags, "off", |_| None)
+    }
+
+    /// The wall clock of this member is the test's; it begins right.
+    pub(crate) fn start_with_clock_of(index: usize, flags: &[&str]) -> Cluster {
+        let bent = |folder: &Path| Some((index, BentClock::new(folder)));
+        Cluster::start_with(flags, "off", bent)
+    }
+
+    /// `prepare` has the folder in which each member will have its own, named by its index.
+    pub(crate) fn start_prepared(flags: &[&str], prepare: impl FnOnce(&Path)) -> Cluster {
+        let prepare = |folder: &Path| {
+            prepare(folder);
+            None
+        };
+        let mut cluster = Cluster::start_with(flags, "127.0.0.1:0", prepare);
+        cluster.wait_until_all_serve();
+        cluster
     }
 
     /// With an admin plane on each node, once all of them say that they serve.
     pub(crate) fn start_with_admin(flags: &[&str]) -> Cluster {
-        let mut cluster = Cluster::start_with(flags, "127.0.0.1:0");
-        for index in 0..NODES {
-            cluster.wait_until_served(index, 1);
-        }
-        cluster
+        Cluster::start_prepared(flags, |_| {})
     }
 
-    fn start_with(flags: &[&str], admin: &'static str) -> Cluster {
+    fn wait_until_all_serve(&mut self) {
+        for index in 0..NODES {
+            self.wait_until_served(index, 1);
+        }
+    }
+
+    fn start_with(
+        flags: &[&str],
+        admin: &'static str,
+        prepare: impl FnOnce(&Path) -> Option<(usize, BentClock)>,
+    ) -> Cluster {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bent = prepare(folder.path());
         let doors: Vec<_> = (0..NODES).map(|_| free_port()).collect();
         let listen: Vec<SocketAddr> = {
             let held: Vec<_> = (0..NODES).map(|_| free_port()).collect();
@@ -70,7 +98,8 @@ impl Cluster {
             })
             .collect();
         let mut cluster = Cluster {
-            folder: tempfile::tempdir().expect("a folder"),
+            folder,
+            bent,
             urls,
             listen,
             children: (0..NODES).map(|_| None).collect(),
@@ -142,7 +171,16 @@ impl Cluster {
             .args(&self.flags)
             .stdout(Stdio::null())
             .stderr(log);
+        if let Some((_, clock)) = self.bent.as_ref().filter(|(bent, _)| *bent == index) {
+            clock.of(&mut command);
+        }
         command.spawn().expect("the binary was built")
+    }
+
+    /// Sets the clock that is the test's so many seconds ahead.
+    pub(crate) fn bend(&self, ahead: i64) {
+        let (_, clock) = self.bent.as_ref().expect("a member has one");
+        clock.ahead(ahead);
     }
 
     /// Waits until a client can connect to this node.

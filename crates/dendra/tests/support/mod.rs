@@ -17,6 +17,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod backups;
+pub(crate) mod bent_clock;
 pub(crate) mod bucket;
 pub(crate) mod cassandra;
 pub(crate) mod clients;
@@ -26,6 +27,7 @@ pub(crate) mod drawn;
 pub(crate) mod etcd;
 pub(crate) mod front;
 pub(crate) mod http;
+pub(crate) mod mount;
 pub(crate) mod moves;
 #[path = "../../src/dev/proxy.rs"]
 pub(crate) mod proxy;

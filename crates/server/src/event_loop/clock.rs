@@ -15,6 +15,7 @@
 
 use dendra_node::step::Now;
 use rustix::time::{ClockId, clock_gettime};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Both clocks, read once for a turn of an event loop.
 #[derive(Clone, Copy, Debug)]
@@ -106,10 +107,13 @@ pub(crate) fn wall_ms() -> u64 {
 }
 
 /// Wall microseconds since 1970, by the exact clock. The coarse one costs a quarter, but stands
-/// still for 4 ms: two members of a machine could give a later write the smaller version.
+/// still for 4 ms: two members of a machine could give a later write the smaller version. It is
+/// asked of the C library, as `std` does, so that a test can bend it.
 fn wall_us() -> u64 {
-    let now = clock_gettime(ClockId::Realtime);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000 + now.tv_nsec as u64 / 1_000
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_1970.map_or(0, |since| {
+        since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
+    })
 }
 
 #[cfg(test)]
