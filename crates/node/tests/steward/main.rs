@@ -20,3 +20,4 @@ mod scripts;
 mod search;
 mod town;
 mod waits;
+mod walks;
