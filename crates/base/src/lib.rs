@@ -8,6 +8,7 @@
 //! peer.rs     Ask, Answer       questions and answers of members of a cluster
 //! quorum.rs   Quorum            how many copies, how many answers, and their promise
 //! receipt.rs  Durability, Known the achievement of an operation, or the state after a failure
+//! clock.rs    Now               time as the world tells it, and values of hybrid clocks
 //! pressure.rs Pressure, Stop    how close an engine is to a limit
 //! direction.rs Direction        of a walk over keys
 //! hex.rs                        hexadecimal digits
@@ -28,6 +29,7 @@
 #![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
 
 pub mod cell;
+pub mod clock;
 pub mod condition;
 pub mod direction;
 pub mod hex;
@@ -43,6 +45,7 @@ pub mod version;
 pub mod workload;
 
 pub use cell::{Cell, CellId, CellRef, Kind};
+pub use clock::Now;
 pub use condition::{Condition, Guard};
 pub use direction::Direction;
 pub use key::{Key, Space};

@@ -13,9 +13,9 @@ use crate::compare::progress::Comparisons;
 use crate::foreground::Foregrounds;
 use crate::hints::room::HintRoom;
 use crate::hlc::Hlc;
-use crate::layout::{Fence, Layout};
-use crate::member::MemberIndex;
 use crate::walls::Walls;
+use dendra_ownership::layout::{Fence, Layout};
+use dendra_ownership::member::MemberIndex;
 use std::sync::Arc;
 
 /// The parts and settings of a node.

@@ -24,23 +24,22 @@ use crate::foreground::{Foregrounds, LoopForeground};
 use crate::health::Health;
 use crate::hints::room::{HintRoom, Keeping};
 use crate::hlc::Hlc;
-use crate::layout::{Fence, Layout};
 use crate::ledger::Ledger;
-use crate::limits::{
-    EARLY_ASKS_MAX, EPOCH_LEARN_US, MEMBERS_MAX, ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX,
-};
-use crate::member::MemberIndex;
+use crate::limits::{EARLY_ASKS_MAX, EPOCH_LEARN_US, ORDERS_MAX, PEER_ASKS_MAX, REPLICA_JOBS_MAX};
 use crate::purpose::{OpId, Purpose, Recipient, Requester, WalkId};
 use crate::replica::job::ProtocolJob;
-use crate::ring::{Partition, Ring};
 use crate::rounds::RoundStats;
 use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
-use crate::topology::Topology;
 use crate::walls::Walls;
 use crate::write_queues::WriteQueues;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range, Readiness, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key, Prng};
+use dendra_ownership::layout::{Fence, Layout};
+use dendra_ownership::limits::MEMBERS_MAX;
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::{Partition, Ring};
+use dendra_ownership::topology::Topology;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

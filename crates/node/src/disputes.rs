@@ -31,8 +31,8 @@
 //! See: docs/protocol.md, section "Two copies under one version".
 
 use crate::limits::{DISPUTE_PAUSE_US, DISPUTES_MAX};
-use crate::step::Now;
 use bytes::Bytes;
+use dendra_base::Now;
 use dendra_base::peer::{Condition, Operation};
 use dendra_base::{Cell, Kind, Version};
 use std::collections::{BTreeMap, VecDeque};

@@ -22,8 +22,8 @@
 //! Test: crates/node/tests/one_node/ended.rs. See: docs/promises.md, "Expiry".
 
 use crate::limits::{CLOCK_EVEN_US, CLOCK_STEP_MS_MAX, ENDED_MARGIN_MS};
-use crate::step::Now;
 use crate::walls::{Walls, signed};
+use dendra_base::Now;
 
 /// See the module.
 #[derive(Debug)]

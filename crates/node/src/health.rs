@@ -18,11 +18,10 @@
 //! Not here: retries (there are none), quorums.
 //! See: Jacobson, "Congestion Avoidance and Control", 1988, for the estimate.
 
-use crate::limits::{
-    HEDGE_US_MAX, HEDGE_US_MIN, LINK_GRACE_US, LINKS_SETTLE_US, READINESS_FRESH_US,
-};
-use crate::member::MemberIndex;
+use crate::limits::{HEDGE_US_MAX, HEDGE_US_MIN, LINK_GRACE_US, READINESS_FRESH_US};
 use dendra_base::peer::Readiness;
+use dendra_ownership::limits::LINKS_SETTLE_US;
+use dendra_ownership::member::MemberIndex;
 
 /// The links and response times of one member.
 #[derive(Clone, Copy, Debug)]

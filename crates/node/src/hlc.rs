@@ -30,35 +30,17 @@
 //! See: Kulkarni et al., "Logical Physical Clocks", 2014.
 
 use crate::limits::{CEILING_COUNT_MS, CEILING_LEFT_MS_MIN, CEILING_STEP_MS};
+pub use dendra_base::clock::{CLOCK_END, CLOCK_MIN, date_ms};
+use dendra_base::clock::{COUNTER_BITS, WALL_MS_MAX, WALL_MS_MIN};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Bits below the milliseconds: microseconds, and a counter. Counting goes on through all of them.
-pub(crate) const COUNTER_BITS: u32 = 16;
 
 /// Bits below the microseconds.
 const PART_SHIFT: u32 = 6;
 
-/// The first millisecond that the clock shows: in November 2004.
-const WALL_MS_MIN: u64 = 1 << 40;
-
-/// The last one, in the year 3084. A wall clock that shows a later time does not move the clock.
-const WALL_MS_MAX: u64 = 1 << 45;
-
-/// The smallest value of any clock.
-pub const CLOCK_MIN: u64 = WALL_MS_MIN << COUNTER_BITS;
-
-/// No clock shows this value, or a larger one: a sender that does is no member of the cluster.
-pub const CLOCK_END: u64 = WALL_MS_MAX << (COUNTER_BITS + 1);
-
 /// The first value of a wall millisecond.
 fn first_of(wall_ms: u64) -> u64 {
     wall_ms.clamp(WALL_MS_MIN, WALL_MS_MAX) << COUNTER_BITS
-}
-
-/// A clock value as milliseconds since 1970; `None` for 0, which stands for no value.
-pub fn date_ms(hlc: u64) -> Option<u64> {
-    (hlc > 0).then_some(hlc >> COUNTER_BITS)
 }
 
 /// How far a clock value is ahead of the wall clock, in milliseconds.

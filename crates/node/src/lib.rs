@@ -8,13 +8,7 @@
 //! admission/    Gate, admit        which requests enter, which wait a little, which are refused
 //! standing/     Line               which request is begun next when the processor is short
 //! stacks/       AddressStacks      those requests by the address that they came from
-//! member.rs     MemberIndex        members by number
 //! outcome.rs    Outcome            the results that a client can get
-//! membership/   Membership         which process may be which member; a start until it is ready
-//! topology/     Topology, Member   the table that all nodes of a cluster agree on
-//! ring/         Ring, Partition    which members own which key
-//! layout.rs     Layout, Fence      members and owners of one epoch, with positions that move
-//! steward/      Steward            changes of the members: orders, plans, epochs, for a process
 //! step.rs       Event, Effect      the events that a node takes, and the effects that it orders
 //! config.rs     NodeConfig         the settings that a world gives a node when it makes one
 //! node.rs       Node               which machine an event is for
@@ -58,15 +52,12 @@ pub mod forgetting;
 mod health;
 pub mod hints;
 pub mod hlc;
-pub mod layout;
 mod ledger;
 #[cfg(test)]
 #[path = "../../base/tests/legal/mod.rs"]
 mod legal;
 pub mod limits;
 mod loader;
-pub mod member;
-pub mod membership;
 pub mod node;
 pub mod outcome;
 mod pace;
@@ -75,15 +66,11 @@ mod plausible;
 mod purpose;
 pub mod repair;
 mod replica;
-pub mod ring;
 pub mod rounds;
-mod sources;
 mod stacks;
 pub mod standing;
 pub mod step;
-pub mod steward;
 mod tally;
-pub mod topology;
 mod walk;
 pub mod walls;
 mod write_queues;
@@ -95,20 +82,18 @@ pub use admission::{
 pub use compare::findings::{CopyDifference, LookOrder, LookReport, PairLook, PairState};
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
+pub use dendra_ownership::loss::WalkPart;
+pub use dendra_ownership::{
+    BadMember, BadTopology, Fence, Layout, Member, MemberIndex, Membership, Partition, Ring,
+    Steward, Topology, Twin, layout, member, membership, ring, steward, topology,
+};
 pub use ended::EndedValues;
 pub use foreground::Foregrounds;
 pub use health::PeerHealth;
 pub use hints::HintRoom;
 pub use hlc::{Hlc, Implausible};
-pub use layout::{Fence, Layout, Twin};
-pub use member::MemberIndex;
-pub use membership::Membership;
 pub use node::Node;
 pub use outcome::{Known, Outcome};
-pub use ring::{Partition, Ring};
 pub use rounds::{Round, RoundStats};
 pub use standing::Line;
-pub use steward::Steward;
-pub use topology::{BadMember, BadTopology, Member, Topology};
-pub use walk::WalkPart;
 pub use walls::Walls;

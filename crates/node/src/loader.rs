@@ -33,15 +33,16 @@ use crate::config::NodeConfig;
 use crate::desk::{Desk, Turn};
 use crate::ledger::NEVER;
 use crate::limits::{FOREGROUND_ASK_US, LOAD_CATCH_UP_US, PACE_REST_US_MAX};
-use crate::member::MemberIndex;
 use crate::pace::{ForegroundLook, LoadPace};
 use crate::purpose::{Purpose, WalkId, Walker};
-use crate::ring::Partition;
-use crate::sources::Sources;
 use crate::step::Effect;
-use crate::walk::{SourceWalk, WalkPart, Walked};
+use crate::walk::{SourceWalk, Walked};
 use dendra_base::Space;
 use dendra_base::peer::{Answer, Ask};
+use dendra_ownership::loss::WalkPart;
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::Partition;
+use dendra_ownership::sources::Sources;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A partition of which this member becomes an owner.

@@ -38,18 +38,15 @@ use crate::desk::{Desk, Order, Turn};
 use crate::forgetting::{Confirmed, Forgetting, HeldBack};
 use crate::health::PeerHealth;
 use crate::hints::{self, Keeper};
-use crate::layout::Layout;
 use crate::ledger::{Ledger, NEVER};
 use crate::limits::{
     COVER_POLL_US, DISPUTE_TIMEOUT_US, OPERATIONS_MAX, SCANS_MAX, WALL_EXCHANGE_DOUBTED_US,
     WALL_EXCHANGE_US,
 };
 use crate::loader::Loader;
-use crate::member::MemberIndex;
 use crate::plausible;
 use crate::purpose::{OpId, Purpose, Walker};
 use crate::repair::Repairer;
-use crate::repair::loss::{NoLoss, RepairLoss};
 use crate::replica;
 use crate::rounds::RoundStats;
 use crate::step::{
@@ -59,6 +56,9 @@ use crate::write_queues::PassedWrite;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
 use dendra_base::{Cell, Quorum, Version};
+use dendra_ownership::layout::Layout;
+use dendra_ownership::loss::{NoLoss, RepairLoss};
+use dendra_ownership::member::MemberIndex;
 use std::sync::Arc;
 
 /// One member, as one event loop sees it.

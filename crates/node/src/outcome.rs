@@ -22,9 +22,9 @@
 //! See: docs/api.md, "Receipts".
 
 use crate::admission::RefusedBy;
-use crate::member::MemberIndex;
 use dendra_base::Version;
 use dendra_base::peer::Refused;
+use dendra_ownership::member::MemberIndex;
 
 pub use dendra_base::Known;
 

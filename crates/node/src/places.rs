@@ -5,7 +5,7 @@
 //!
 //! Not here: which member stands at a place (`ring/`).
 
-use crate::limits::MEMBERS_MAX;
+use dendra_ownership::limits::MEMBERS_MAX;
 
 const _: () = assert!(MEMBERS_MAX <= u128::BITS as usize);
 

@@ -7,7 +7,7 @@
 //! Not here: how far values are from the wall clock, which is no reason to refuse one (`hlc.rs`).
 //! See: docs/protocol.md, rule 6.
 
-use crate::hlc::CLOCK_END;
+use dendra_base::clock::CLOCK_END;
 use dendra_base::peer::{Answer, Ask, Ballot, Proposal};
 use dendra_base::{Cell, Version};
 

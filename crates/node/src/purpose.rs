@@ -14,9 +14,9 @@
 //! Not here: the way of an answer (`node.rs`), its meaning (`coordinator/`, `hints/`).
 //! See: docs/protocol.md.
 
-use crate::member::MemberIndex;
-use crate::ring::Partition;
 use crate::step::Asker;
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::Partition;
 
 /// An operation's entry in the node's ledger.
 pub(crate) type OpId = u64;

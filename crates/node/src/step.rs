@@ -25,28 +25,18 @@
 
 use crate::compare::findings::LookOrder;
 use crate::compare::survey::{Survey, Surveyed};
-use crate::layout::Layout;
-use crate::member::MemberIndex;
 use crate::outcome::Outcome;
-use crate::ring::Partition;
-use crate::ring::table::MemberId;
 use bytes::Bytes;
+pub use dendra_base::Now;
 use dendra_base::peer::{Answer, Ask, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Quorum, Version};
+use dendra_ownership::layout::Layout;
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::Partition;
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::face::AcceptedLoss;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Time as the world tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now {
-    /// Microseconds of a clock that never goes back; its zero is anywhere.
-    pub mono_us: u64,
-    /// Milliseconds since 1970 as this member believes; may jump both ways.
-    pub wall_ms: u64,
-    /// Microseconds of that millisecond, 0 to 999. They order versions that two members of one
-    /// machine make within the same millisecond.
-    pub wall_part_us: u16,
-}
 
 /// The world's mark for a client's operation.
 pub type ClientTicket = u64;
@@ -262,6 +252,16 @@ pub enum Event {
     /// The world's loop ends its turn, or `due_us` has come. Questions that waited to be sent
     /// together go out; late ones end.
     Tick,
+}
+
+/// What the first loop is told of a loss that was accepted.
+impl From<&AcceptedLoss> for Event {
+    fn from(loss: &AcceptedLoss) -> Event {
+        Event::AcceptLoss {
+            blocks: loss.blocks.clone(),
+            without: loss.without.iter().map(|(id, _)| *id).collect(),
+        }
+    }
 }
 
 /// The effects that a node orders.

@@ -20,39 +20,18 @@
 use crate::desk::{Desk, Order, Turn};
 use crate::ledger::NEVER;
 use crate::limits::{LOAD_ASK_US, LOAD_WRITES_MAX, REPAIR_PAGE_BYTES};
-use crate::member::MemberIndex;
 use crate::plausible;
 use crate::purpose::{Purpose, Recipient, Requester, WalkId, Walker};
 use crate::replica::job::{IfLost, ProtocolQuestion};
 use crate::replica::protocol;
 use crate::replica::record::Record;
-use crate::ring::Partition;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, Guard, Key, Space};
+use dendra_ownership::loss::WalkPart;
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::Partition;
 use std::collections::VecDeque;
-
-/// A part of a space: raw keys, both ends included; `None` = to the end of the space.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WalkPart {
-    /// The space.
-    pub space: Space,
-    /// The first raw key; empty = from the beginning of the space.
-    pub start: Bytes,
-    /// The last raw key; `None` = to the end of the space.
-    pub last: Option<Bytes>,
-}
-
-impl WalkPart {
-    /// All of a space.
-    pub(crate) fn all(space: Space) -> WalkPart {
-        WalkPart {
-            space,
-            start: Bytes::new(),
-            last: None,
-        }
-    }
-}
 
 /// The result of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,9 +18,10 @@
 //! (`coordinator/clock.rs`), the hybrid clock (`hlc.rs`).
 //! See: docs/protocol.md, rule 6.
 
-use crate::limits::{MEMBERS_MAX, WALL_APART_MS_MAX, WALL_FRESH_US};
-use crate::member::MemberIndex;
-use crate::step::Now;
+use crate::limits::{WALL_APART_MS_MAX, WALL_FRESH_US};
+use dendra_base::Now;
+use dendra_ownership::limits::MEMBERS_MAX;
+use dendra_ownership::member::MemberIndex;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 /// Beyond this a wall clock shows no difference: sums of two of them stay far from overflow.

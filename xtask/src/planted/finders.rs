@@ -192,7 +192,7 @@ impl Search {
                 "DENDRA_SIM_SEEDS",
             ],
             Search::Steward => [
-                "dendra-node",
+                "dendra-ownership",
                 "steward",
                 "search::no_seed_breaks_the_stewards",
                 "DENDRA_STEWARD_FIRST",
@@ -218,8 +218,13 @@ impl Search {
     }
 }
 
-/// The files of tests of the node that take seconds, and that `--search` tries.
-const QUICK: [&str; 4] = ["compare", "conversations", "membership", "one_node"];
+/// Packages and files of tests that take seconds, and that `--search` tries.
+const QUICK: [(&str, &str); 4] = [
+    ("dendra-node", "compare"),
+    ("dendra-node", "conversations"),
+    ("dendra-ownership", "membership"),
+    ("dendra-node", "one_node"),
+];
 
 /// All finders that `--search` tries.
 pub(crate) fn known() -> Vec<Finder> {
@@ -228,8 +233,8 @@ pub(crate) fn known() -> Vec<Finder> {
         seed: 0,
         rule: String::new(),
     });
-    let tests = QUICK.map(|target| Finder::Test {
-        package: "dendra-node".to_owned(),
+    let tests = QUICK.map(|(package, target)| Finder::Test {
+        package: package.to_owned(),
         target: target.to_owned(),
         module: None,
     });

@@ -8,8 +8,8 @@
 //! See: docs/operating.md, "Look without a repair".
 
 use crate::limits::LOOK_EXAMPLES_MAX;
-use crate::member::MemberIndex;
 use bytes::Bytes;
+use dendra_ownership::member::MemberIndex;
 
 /// An operator's order to look.
 #[derive(Clone, Debug, PartialEq, Eq)]

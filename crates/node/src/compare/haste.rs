@@ -21,7 +21,7 @@
 //! See: docs/operating.md, "Copies that differ".
 
 use crate::limits::COMPARE_HASTE_MAX;
-use crate::member::MemberIndex;
+use dendra_ownership::member::MemberIndex;
 use std::collections::BTreeMap;
 
 /// See the module.

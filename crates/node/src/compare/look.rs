@@ -26,11 +26,11 @@ use super::repairs::RepairStep;
 use super::shared::SharedRecords;
 use crate::desk::Turn;
 use crate::limits::{COMPARE_YOUNG_MS, LOOK_AGAIN_US, LOOK_SUSPECT_BYTES};
-use crate::member::MemberIndex;
 use crate::replica::record::Record;
 use bytes::Bytes;
 use dendra_base::peer::Answer;
 use dendra_base::{Cell, Version};
+use dendra_ownership::member::MemberIndex;
 use std::collections::{BTreeMap, VecDeque};
 
 /// A look under way.

@@ -43,13 +43,13 @@ use crate::limits::{
     COMPARE_AGAIN_US, COMPARE_ASK_US, COMPARE_BUSY_US, COMPARE_GRAIN, COMPARE_STEPS_MAX,
     COMPARE_TRIES_MAX,
 };
-use crate::member::MemberIndex;
 use crate::purpose::Purpose;
 use crate::replica::{is_fit, ranges};
 use crate::step::StoreFailure;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused};
 use dendra_base::{Cell, Key, Space};
+use dendra_ownership::member::MemberIndex;
 use findings::{LookOrder, LookReport};
 use haste::Haste;
 use look::{LookRun, LookWalk, NextWork};

@@ -7,9 +7,9 @@
 //! Not here: the comparison itself (`compare/mod.rs`).
 //! See: docs/operating.md.
 
-use crate::limits::MEMBERS_MAX;
-use crate::member::MemberIndex;
-use crate::ring::Partition;
+use dendra_ownership::limits::MEMBERS_MAX;
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::Partition;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

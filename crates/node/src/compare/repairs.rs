@@ -174,10 +174,10 @@ pub(super) fn of_promises(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Layout;
-    use crate::member::MemberIndex;
-    use crate::topology::{Member, Topology};
     use dendra_base::{CellRef, Key, Space};
+    use dendra_ownership::layout::Layout;
+    use dendra_ownership::member::MemberIndex;
+    use dendra_ownership::topology::{Member, Topology};
     use std::sync::Arc;
 
     const NOW_MS: u64 = 1_000_000;

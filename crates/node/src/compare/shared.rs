@@ -17,13 +17,13 @@
 //! Not here: the repair of a record that one of them lacks (`compare/mod.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
-use crate::layout::Layout;
-use crate::member::MemberIndex;
-use crate::ring::{Partition, partition_of};
-use crate::topology::record::horizons::Horizons;
-use crate::topology::record::narrowing::Narrowing;
 use dendra_base::peer::Ballot;
 use dendra_base::{Cell, CellRef, Kind};
+use dendra_ownership::layout::Layout;
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::{Partition, partition_of};
+use dendra_ownership::topology::record::horizons::Horizons;
+use dendra_ownership::topology::record::narrowing::Narrowing;
 use std::fmt;
 
 /// See the module.
@@ -252,9 +252,9 @@ impl SharedRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::record::EpochRecord;
-    use crate::topology::{Member, Topology};
     use dendra_base::{Key, Version};
+    use dendra_ownership::topology::record::EpochRecord;
+    use dendra_ownership::topology::{Member, Topology};
 
     const RAW: &[u8] = b"k";
     /// A value of clocks.

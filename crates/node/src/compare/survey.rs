@@ -21,10 +21,10 @@
 use super::shared::SharedRecords;
 use crate::limits::COMPARE_RANGE_BYTES;
 use crate::replica::record::Record;
-use crate::ring::Partition;
 use bytes::Bytes;
 use dendra_base::peer::COMPARE_RANGES_MAX;
 use dendra_base::{CellRef, Key, Space};
+use dendra_ownership::ring::Partition;
 use siphasher::sip::SipHasher13;
 use std::collections::BTreeSet;
 use std::hash::Hasher;
@@ -305,10 +305,10 @@ fn separator(below: &[u8], above: &[u8]) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Layout;
-    use crate::member::MemberIndex;
-    use crate::topology::{Member, Topology};
     use dendra_base::{Cell, Version};
+    use dendra_ownership::layout::Layout;
+    use dendra_ownership::member::MemberIndex;
+    use dendra_ownership::topology::{Member, Topology};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -27,7 +27,6 @@ use crate::limits::{
     COMPARE_ASK_US, COMPARE_GRAIN, COMPARE_GRAIN_LAST, COMPARE_LIST_BYTES, COMPARE_PAGE_BYTES,
     COMPARE_STEPS_MAX,
 };
-use crate::member::MemberIndex;
 use crate::purpose::{Purpose, Recipient, Requester};
 use crate::replica::job::ProtocolQuestion;
 use crate::replica::protocol;
@@ -35,6 +34,7 @@ use crate::step::Effect;
 use bytes::Bytes;
 use dendra_base::peer::{Ask, RangePrint};
 use dendra_base::{Cell, Guard, Key, Space};
+use dendra_ownership::member::MemberIndex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -28,13 +28,13 @@ use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::ledger::{Ledger, NEVER};
 use crate::limits::CLOCK_PATIENCE_US_MIN;
-use crate::member::MemberIndex;
 use crate::places::Places;
 use crate::purpose::{OpId, Purpose};
 use crate::tally::Verdict;
 use crate::walls::Walls;
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Known, Version};
+use dendra_ownership::member::MemberIndex;
 
 /// A clock question to some peers, for many operations at once.
 #[derive(Debug)]

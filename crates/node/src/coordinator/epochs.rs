@@ -22,11 +22,11 @@ use super::half::{Half, TWIN_PLACE};
 use super::stage::{Goal, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
-use crate::layout::{Layout, Twin};
-use crate::member::MemberIndex;
 use crate::places::Places;
 use dendra_base::Cell;
 use dendra_base::peer::{Answer, Refused};
+use dendra_ownership::layout::{Layout, Twin};
+use dendra_ownership::member::MemberIndex;
 
 impl Op {
     pub(super) fn twin(&self, desk: &Desk) -> Option<Twin> {

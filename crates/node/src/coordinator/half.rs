@@ -6,8 +6,8 @@
 //!
 //! Not here: how the two answers become one (`epochs.rs`).
 
-use crate::limits::MEMBERS_MAX;
 use dendra_base::peer::{Answer, Ask};
+use dendra_ownership::limits::MEMBERS_MAX;
 
 /// The place of the new owner in the purpose of a question. All places of owners are below it.
 pub(crate) const TWIN_PLACE: u8 = MEMBERS_MAX as u8;

@@ -24,11 +24,11 @@ use super::write::write;
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::health::Links;
-use crate::member::MemberIndex;
 use crate::outcome::Outcome;
 use crate::places::Places;
 use dendra_base::Known;
 use dendra_base::peer::Ask;
+use dendra_ownership::member::MemberIndex;
 
 impl Op {
     /// How many owners have to answer, in the round of the operation that needs the most.

@@ -33,7 +33,6 @@ use super::stage::{Accepting, Clocking, Goal, Preparing, Stage, WaitFor};
 use super::{Intent, Op};
 use crate::desk::{Desk, Turn};
 use crate::limits::{BACK_OFF_OWN_US_MAX, BACK_OFF_US_MAX, BACK_OFF_US_MIN};
-use crate::member::MemberIndex;
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::purpose::Purpose;
@@ -41,6 +40,7 @@ use crate::tally::{Tally, Verdict};
 use crate::walls::Walls;
 use dendra_base::peer::{Answer, Ask, Ballot, Proposal, Refused};
 use dendra_base::{Cell, Version};
+use dendra_ownership::member::MemberIndex;
 
 /// Can the promises prove which ballot chose the stored version that they show, and so which write
 /// stored it?

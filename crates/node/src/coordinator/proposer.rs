@@ -21,9 +21,9 @@
 //! Not here: questions and answers (`paxos.rs`), the records of acceptors (`replica/record.rs`).
 //! See: docs/protocol.md; Burke, Cheng, Lloyd, "Gryff", 2020.
 
-use crate::hlc::{CLOCK_MIN, COUNTER_BITS};
 use crate::limits::ANCESTOR_AGE_MS;
 use crate::write_queues::QueueStanding;
+use dendra_base::clock::{CLOCK_MIN, COUNTER_BITS};
 use dendra_base::peer::{ANCESTORS_MAX, Ballot, Condition, Lineage, Proposal};
 use dendra_base::{Cell, LeastSuccessor, Version};
 

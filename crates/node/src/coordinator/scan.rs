@@ -25,15 +25,15 @@ use crate::desk::{Desk, Turn};
 use crate::health::Links;
 use crate::ledger::NEVER;
 use crate::limits::SCAN_PATIENCE_US;
-use crate::member::MemberIndex;
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::purpose::Purpose;
-use crate::ring::Partition;
 use crate::step::{ClientTicket, Effect};
 use bytes::Bytes;
 use dendra_base::Cell;
 use dendra_base::peer::{Answer, Ask, Range, Refused};
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::Partition;
 
 /// A page of a client's scan under way.
 #[derive(Debug)]

@@ -37,14 +37,14 @@ use crate::limits::{
     HINT_PAGE_BYTES_MAX, HINT_PAUSE_US, HINT_TIMEOUT_US, HINT_TRIES_MAX, HINT_WINDOW_MAX,
     ORDERS_MAX,
 };
-use crate::member::MemberIndex;
 use crate::places::Places;
 use crate::purpose::Purpose;
 use crate::step::{Effect, Paged, StoreFailure, StoreOutcome};
-use crate::topology::Topology;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, CellRef, Condition, Guard, Key, Kind};
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::topology::Topology;
 use orphans::Orphans;
 use room::Keeping;
 use std::collections::VecDeque;

@@ -12,10 +12,10 @@
 //! See: docs/format/cluster.md.
 
 use crate::desk::{Desk, Order, Turn};
-use crate::member::MemberIndex;
-use crate::topology::Topology;
 use dendra_base::limits::KEY_LABEL_BYTES;
 use dendra_base::{Cell, CellRef, Condition, Guard, Key, Space, Version};
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::topology::Topology;
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 

@@ -30,8 +30,8 @@ use crate::limits::{
     LOAD_PAGE_BYTES, LOAD_PAGE_BYTES_NARROW, PACE_CLEAN_US, PACE_LOADING_US, PACE_LOADING_US_IDLE,
     PACE_REST_US_MAX, PACE_ROUNDS_MIN, PACE_WIDTH_MAX, PACE_WIDTH_MIN, PACE_WIDTH_ONE,
 };
-use crate::member::MemberIndex;
 use dendra_base::peer::Foreground;
+use dendra_ownership::member::MemberIndex;
 use std::collections::BTreeMap;
 
 /// The foregrounds of all members that told them.

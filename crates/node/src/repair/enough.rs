@@ -18,9 +18,9 @@
 //! Not here: the walks (`mod.rs`), which loss can be accepted (`loss.rs`).
 
 use crate::desk::Desk;
-use crate::member::MemberIndex;
-use crate::ring::Partition;
-use crate::ring::table::MemberId;
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::Partition;
+use dendra_ownership::ring::table::MemberId;
 use std::collections::BTreeSet;
 
 /// The members that an operator gave up for a span.

@@ -22,60 +22,10 @@
 use super::enough::{GivenUp, has_the_only_copies, is_lost, missing, missing_in};
 use super::{Repair, Repairer};
 use crate::desk::Desk;
-use crate::limits::LOSS_BLOCKS_MAX;
-use crate::member::MemberIndex;
-use crate::ring::Partition;
-use crate::ring::table::MemberId;
-use crate::walk::WalkPart;
+use dendra_ownership::limits::LOSS_BLOCKS_MAX;
+pub use dendra_ownership::loss::{NoLoss, RepairLoss};
+use dendra_ownership::member::MemberIndex;
 use std::collections::BTreeSet;
-
-/// Damage that can be repaired only without lost members.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RepairLoss {
-    /// Marks of the damaged blocks: at most `LOSS_BLOCKS_MAX`.
-    pub blocks: Vec<u64>,
-    /// Between which keys they lie.
-    pub ranges: Vec<WalkPart>,
-    /// Blocks beyond those.
-    pub further: usize,
-    /// Partitions with copies at a lost member.
-    pub partitions: BTreeSet<Partition>,
-    /// The lost members.
-    pub without: BTreeSet<MemberId>,
-    /// The owners that are left. The ranges are filled from them.
-    pub sources: BTreeSet<MemberId>,
-}
-
-/// Why there is no loss to accept. Of several damaged blocks the last of these counts.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NoLoss {
-    /// No block is damaged that other owners could repair.
-    NoDamage,
-    /// Each damaged block is repaired from enough owners, all of which answer.
-    NotNeeded,
-    /// The loss was accepted, and the repair is under way.
-    Accepted,
-    /// No member is lost, this owner cannot read its copies either, and no other owner has shown
-    /// all of its own yet.
-    DamagedToo {
-        /// Number of the member.
-        member: MemberId,
-    },
-    /// This owner does not answer, and no plan takes it away.
-    Away {
-        /// Number of the member.
-        member: MemberId,
-    },
-    /// The copies of this owner cannot be read either.
-    Unreadable {
-        /// Number of the member.
-        member: MemberId,
-    },
-    /// All other owners are lost, or there never was another one.
-    NoCopy,
-    /// This member started a moment ago, and has not reached each other one yet.
-    NotKnown,
-}
 
 impl Repairer {
     /// See [`crate::Node::loss`].
@@ -142,7 +92,7 @@ impl Repairer {
             if !missing(desk, &repair.walked, &damaged).is_empty() {
                 return Err(NoLoss::DamagedToo { member });
             }
-            loss.add(desk, &readable, &damaged);
+            add(loss, desk, &readable, &damaged);
             return Ok(());
         }
         let no_member = BTreeSet::new();
@@ -165,29 +115,27 @@ impl Repairer {
         if let Some(member) = is_away(&readable, &lost) {
             return Err(NoLoss::Unreadable { member });
         }
-        loss.add(desk, &stays, &lost);
+        add(loss, desk, &stays, &lost);
         Ok(())
     }
 }
 
-impl RepairLoss {
-    /// Adds the partitions that miss members although the `left` ones are walked, those members,
-    /// and the owners to fill them from once they are `given_up`.
-    fn add(&mut self, desk: &Desk, left: &BTreeSet<MemberIndex>, given_up: &GivenUp) {
-        let id = |member: MemberIndex| desk.layout.id_of(member);
-        let (nobody, unwalked) = (GivenUp::default(), BTreeSet::new());
-        for partition in desk.ring.all() {
-            let without = missing_in(desk, partition, left, &nobody);
-            if !without.is_empty() {
-                self.partitions.insert(partition);
-                self.without.extend(without.into_iter().filter_map(id));
-                // Members beyond the usual number of copies are walked, too, and hold little of it.
-                let copies = usize::from(desk.topology.copies());
-                let owners = desk.ring.owners(partition).iter().take(copies);
-                let sources = missing_in(desk, partition, &unwalked, given_up);
-                let sources = owners.copied().filter(|owner| sources.contains(owner));
-                self.sources.extend(sources.filter_map(id));
-            }
+/// Adds to `loss` the partitions that miss members although the `left` ones are walked, those
+/// members, and the owners to fill them from once they are `given_up`.
+fn add(loss: &mut RepairLoss, desk: &Desk, left: &BTreeSet<MemberIndex>, given_up: &GivenUp) {
+    let id = |member: MemberIndex| desk.layout.id_of(member);
+    let (nobody, unwalked) = (GivenUp::default(), BTreeSet::new());
+    for partition in desk.ring.all() {
+        let without = missing_in(desk, partition, left, &nobody);
+        if !without.is_empty() {
+            loss.partitions.insert(partition);
+            loss.without.extend(without.into_iter().filter_map(id));
+            // Members beyond the usual number of copies are walked, too, and hold little of it.
+            let copies = usize::from(desk.topology.copies());
+            let owners = desk.ring.owners(partition).iter().take(copies);
+            let sources = missing_in(desk, partition, &unwalked, given_up);
+            let sources = owners.copied().filter(|owner| sources.contains(owner));
+            loss.sources.extend(sources.filter_map(id));
         }
     }
 }

@@ -14,12 +14,12 @@
 //! Not here: which span is next (`mod.rs`), which sources are enough (`enough.rs`).
 
 use crate::limits::{REPAIR_GAP_PAUSE_US_MAX, REPAIR_PAUSE_US, REPAIR_STUCK_US};
-use crate::member::MemberIndex;
-use crate::ring::table::MemberId;
 use crate::step::LostSpan;
-use crate::walk::WalkPart;
 use bytes::Bytes;
 use dendra_base::Space;
+use dendra_ownership::loss::WalkPart;
+use dendra_ownership::member::MemberIndex;
+use dendra_ownership::ring::table::MemberId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A span under repair.

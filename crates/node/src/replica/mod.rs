@@ -31,12 +31,12 @@ use crate::desk::{Desk, EarlyAsk, Order, Turn, refused};
 use crate::limits::SCAN_PAGE_BYTES_MAX;
 use crate::plausible;
 use crate::purpose::{Purpose, Recipient, Requester};
-use crate::ring::Partition;
 use crate::step::{Asker, Effect, Paged, StoreFailure, StoreOutcome};
 use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key};
+use dendra_ownership::ring::Partition;
 use job::ProtocolQuestion;
 
 /// A peer asks.

@@ -18,7 +18,7 @@
 //! Not here: searching (`twin`), frames, files.
 //! See: docs/protocol.md.
 
-#[path = "../support/scripts.rs"]
+#[path = "../../../base/tests/scripts/mod.rs"]
 mod scripts;
 #[path = "../support/mod.rs"]
 mod support;

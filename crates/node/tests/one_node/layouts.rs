@@ -1,6 +1,7 @@
 //! The layouts of a plan's epochs, one after the other. Each agrees with its record.
 //!
-//! Not here: fences and loading (`twin/`), which moves a plan has (`crates/node/src/ring/plan/`).
+//! Not here: fences and loading (`twin/`), which moves a plan has (crate `ownership`,
+//! `ring/plan/`).
 
 use crate::epochs;
 use crate::world::record as record_of;

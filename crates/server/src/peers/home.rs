@@ -123,7 +123,7 @@ impl StewardHome {
             self.agent.post(Event::Throttle { bytes_per_second });
         }
         for loss in self.steward.losses_in_force() {
-            self.agent.post(loss.event());
+            self.agent.post(Event::from(loss));
         }
         let cluster = Arc::clone(&self.agent.cluster);
         let mut ticks = tokio::time::interval(limits::SWEEP);
@@ -363,7 +363,7 @@ impl StewardHome {
         }
         let accepted = &self.agent.cluster.losses_accepted;
         accepted.fetch_add(1, Ordering::Relaxed);
-        self.agent.post(loss.event());
+        self.agent.post(Event::from(loss));
     }
 
     fn send(&self, to: MemberId, message: &StewardMessage) {

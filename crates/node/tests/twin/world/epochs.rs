@@ -9,7 +9,7 @@
 //! In a cluster that is restored into, the least successor number rises instead, a little each
 //! time. So rivals meet, and lines of proposals reach over the numbers that were left out.
 //!
-//! Not here: how members agree on an epoch (`crates/node/tests/chain`); here they agree by decree.
+//! Not here: how members agree on an epoch (crate `ownership`, `tests/chain`).
 
 use super::{What, World};
 use dendra_base::{LeastSuccessor, Prng};

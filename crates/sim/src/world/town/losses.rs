@@ -33,6 +33,7 @@ use crate::store::{Crash, Store};
 use dendra_base::{Cell, Key, Kind, Prng, Space};
 use dendra_node::WalkPart;
 use dendra_node::ring::table::MemberId;
+use dendra_node::step::Event;
 use dendra_node::step::LostSpan;
 use dendra_node::steward::face::{
     AcceptedLoss, ClusterAnswer, ClusterOrder, DraftId, LossDraft, PlanWish,
@@ -318,7 +319,7 @@ impl World<'_> {
 
     /// A loss is in force at a member from now on.
     pub(super) fn loss_begins(&mut self, member: usize, loss: &AcceptedLoss) {
-        self.give_later(member, 0, 0, loss.event());
+        self.give_later(member, 0, 0, Event::from(loss));
         let without: BTreeSet<MemberId> = loss.without.iter().map(|(id, _)| *id).collect();
         let left = (0..self.plan.shape.keys.len()).filter_map(|key| {
             let kept = self.kept_of(member, key, &without)?;
