@@ -4,7 +4,7 @@
 //! 1. A floor waits for each member, and is above the clocks of all of them.
 //!
 //! Not here: how a member comes to its word (crate `node`, `forgetting.rs`), when an epoch raises
-//! the horizons, and their meaning (`topology/record/horizons.rs`).
+//! the horizons, and their meaning (`epoch/record/horizons.rs`).
 //! See: docs/protocol.md, "Horizons".
 
 use crate::member::MemberIndex;

@@ -29,13 +29,13 @@
 //! (`coordinator/`).
 //! See: docs/protocol.md, "Changes of members".
 
+use crate::epoch::record::horizons::Horizons;
+use crate::epoch::record::narrowing::Narrowing;
+use crate::epoch::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
 use crate::limits::MEMBERS_MAX;
 use crate::member::MemberIndex;
 use crate::ring::table::{BadTable, MemberId};
 use crate::ring::{Partition, Ring};
-use crate::topology::record::horizons::Horizons;
-use crate::topology::record::narrowing::Narrowing;
-use crate::topology::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
 use crate::topology::{Member, Topology};
 use dendra_base::{CellRef, ClusterVersion, ClusterVersions, LeastSuccessor};
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! member.rs     MemberIndex        members by number
-//! topology/     Topology, Member   the table that all nodes of a cluster agree on; epochs
+//! topology/     Topology, Member   the table that all nodes of a cluster agree on
 //! ring/         Ring, Partition    which members own which key
+//! epoch/        EpochRecord        the topology when members change, and the votes about it
 //! layout.rs     Layout, Fence      members and owners of one epoch, with positions that move
 //! sources.rs    Sources            which owners a new owner must load from
 //! membership/   Membership         which process may be which member; a start until it is ready
@@ -23,6 +24,7 @@
 //! See: docs/protocol.md, ARCHITECTURE.md.
 
 pub mod confirmed;
+pub mod epoch;
 pub mod layout;
 #[cfg(test)]
 #[path = "../../base/tests/legal/mod.rs"]

@@ -19,11 +19,11 @@
 
 use dendra_base::peer::Ballot;
 use dendra_base::{Cell, CellRef, Kind};
+use dendra_ownership::epoch::record::horizons::Horizons;
+use dendra_ownership::epoch::record::narrowing::Narrowing;
 use dendra_ownership::layout::Layout;
 use dendra_ownership::member::MemberIndex;
 use dendra_ownership::ring::{Partition, partition_of};
-use dendra_ownership::topology::record::horizons::Horizons;
-use dendra_ownership::topology::record::narrowing::Narrowing;
 use std::fmt;
 
 /// See the module.
@@ -253,7 +253,7 @@ impl SharedRecords {
 mod tests {
     use super::*;
     use dendra_base::{Key, Version};
-    use dendra_ownership::topology::record::EpochRecord;
+    use dendra_ownership::epoch::record::EpochRecord;
     use dendra_ownership::topology::{Member, Topology};
 
     const RAW: &[u8] = b"k";

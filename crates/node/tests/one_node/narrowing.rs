@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Not here: when copies go (`crates/sim`), the record that says so
-//! (`crates/ownership/src/topology/record/`).
+//! (`crates/ownership/src/epoch/record/`).
 //! See: docs/decisions/0045-a-lowered-factor.md.
 
 use crate::epochs;

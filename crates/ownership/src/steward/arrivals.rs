@@ -13,12 +13,12 @@
 //!    member to which it goes. So there are no more of them than partitions.
 //! 2. A report of an earlier move of the same partition to the same member does not count.
 //!
-//! Not here: loading (`loader.rs`), the step that follows (`topology/drive.rs`).
+//! Not here: loading (`loader.rs`), the step that follows (`epoch/drive.rs`).
 
+use crate::epoch::drive::MoveArrived;
+use crate::epoch::record::EpochRecord;
 use crate::ring::Partition;
 use crate::ring::table::MemberId;
-use crate::topology::drive::MoveArrived;
-use crate::topology::record::EpochRecord;
 use std::collections::BTreeMap;
 
 /// See the module.

@@ -25,7 +25,7 @@
 //! Invariants
 //! 1. Reading makes no more than the bytes hold.
 //!
-//! Not here: the frame with its checksum (crate `wire`), records (`topology/record/codec.rs`).
+//! Not here: the frame with its checksum (crate `wire`), records (`epoch/record/codec.rs`).
 //! See: docs/peer.md.
 
 use super::messages::{
@@ -33,13 +33,13 @@ use super::messages::{
     ThrottleOrder,
 };
 use crate::confirmed::{Confirmed, HeldBack};
+use crate::epoch::chain::{AcceptedRecord, ChainMessage, EpochBallot};
+use crate::epoch::drive::MoveArrived;
+use crate::epoch::record::EpochRecord;
 use crate::limits::{EPOCH_PAGE_RECORDS_MAX, MEMBERS_MAX, RELEASE_BYTES_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{MemberId, Move, Moving};
 use crate::topology::Member;
-use crate::topology::chain::{AcceptedRecord, ChainMessage, EpochBallot};
-use crate::topology::drive::MoveArrived;
-use crate::topology::record::EpochRecord;
 use dendra_base::clock::CLOCK_END;
 use std::sync::Arc;
 

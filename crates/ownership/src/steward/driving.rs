@@ -6,18 +6,18 @@
 //!    it waits `STEWARD_TURN_US` for each one in front of it.
 //! 2. Leaving members are the last in line: they end with the plan.
 //!
-//! Not here: which step is next (`topology/drive.rs`), orders (`ordering.rs`), when
+//! Not here: which step is next (`epoch/drive.rs`), orders (`ordering.rs`), when
 //! horizons rise (`rising.rs`).
 
 use super::Steward;
 use super::messages::{MemberProgress, StewardMessage};
 use super::step::StewardEffect;
+use crate::epoch::drive::next_step;
+use crate::epoch::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
 use crate::limits::{
     ENROL_PATIENCE_US, FULL_DISK_PATIENCE_US, PROGRESS_REST_US, PROGRESS_US, STEWARD_TURN_US,
 };
 use crate::ring::table::MemberId;
-use crate::topology::drive::next_step;
-use crate::topology::record::{EpochChange, EpochMember, EpochRecord, MemberStatus};
 use dendra_base::Now;
 use std::sync::Arc;
 

@@ -23,9 +23,9 @@
 //! Not here: JSON and options (crates `server` and `dendra`), carrying orders out (`mod.rs`).
 
 use super::declined::Declined;
+use crate::epoch::record::{EpochChange, MemberStatus};
 use crate::loss::WalkPart;
 use crate::ring::table::MemberId;
-use crate::topology::record::{EpochChange, MemberStatus};
 
 use dendra_base::{ClusterVersion, ClusterVersions, LeastSuccessor};
 

@@ -5,11 +5,11 @@
 //! 2. Of epochs that only raised horizons the last few are kept, here and in the folder. When such
 //!    an epoch is chosen, each member has the one before: none asks for an earlier record.
 //!
-//! Not here: records (`topology/record/mod.rs`).
+//! Not here: records (`epoch/record/mod.rs`).
 
 use super::face::HistoryEntry;
+use crate::epoch::record::{EpochChange, EpochMember, EpochRecord};
 use crate::limits::{HISTORY_ENTRIES_MAX, HORIZON_EPOCHS_KEPT};
-use crate::topology::record::{EpochChange, EpochMember, EpochRecord};
 use std::collections::VecDeque;
 
 /// See the module.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! epochs 1 2 3 . . . 9 accepted by h1, which is its only voter
-//!   9 has the voters of 8    ─► h1 alone chose it, and takes it by itself (`topology/chain/`)
+//!   9 has the voters of 8    ─► h1 alone chose it, and takes it by itself (`epoch/chain/`)
 //!   9 took h2 out            ─► h2 voted, too: AcceptLoss(h1) ─► LossDraft ─► its id ─► h1 takes it
 //! ```
 //!
@@ -10,7 +10,7 @@
 //! 1. Only a record that this member has accepted, and in which it is the only voter, is taken.
 //! 2. An id names the member, its newest record, and the record that it takes.
 //!
-//! Not here: epochs that other members still know (`topology/chain/`), damage (`losses.rs`).
+//! Not here: epochs that other members still know (`epoch/chain/`), damage (`losses.rs`).
 //! See: docs/decisions/0044-a-loss-is-accepted.md.
 
 use super::Steward;
@@ -18,7 +18,7 @@ use super::declined::{Declined, NotAccepted};
 use super::draft_id::DraftId;
 use super::face::{ClusterAnswer, LossDraft, LostEpochs};
 use super::step::StewardEffect;
-use crate::topology::chain::ChainEvent;
+use crate::epoch::chain::ChainEvent;
 use dendra_base::Now;
 use siphasher::sip::SipHasher13;
 use std::hash::{Hash, Hasher};

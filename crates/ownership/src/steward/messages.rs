@@ -1,7 +1,7 @@
 //! Messages between stewards, and the questions of a process that wants to become a member.
 //!
 //! ```text
-//! Chain(…)                 votes, epochs: `topology/chain/messages.rs`
+//! Chain(…)                 votes, epochs: `epoch/chain/messages.rs`
 //! Progress                 each second while a plan runs, else each five: arrivals, bytes held, confirmations
 //! Throttle                 an operator's word, handed on once
 //! EnrolRequest ─► EnrolAnswer    a conversation of its own, before the joiner is a member
@@ -14,11 +14,11 @@
 //! Not here: bytes (`codec.rs`), links (crate `server`).
 
 use crate::confirmed::{Confirmed, HeldBack};
+use crate::epoch::chain::ChainMessage;
+use crate::epoch::drive::MoveArrived;
+use crate::epoch::record::EpochRecord;
 use crate::ring::table::MemberId;
 use crate::topology::Member;
-use crate::topology::chain::ChainMessage;
-use crate::topology::drive::MoveArrived;
-use crate::topology::record::EpochRecord;
 use dendra_base::ClusterVersion;
 use std::sync::Arc;
 
@@ -132,8 +132,8 @@ pub enum EnrolAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epoch::chain::{AcceptedRecord, EpochBallot};
     use crate::topology::Topology;
-    use crate::topology::chain::{AcceptedRecord, EpochBallot};
 
     #[test]
     fn each_message_with_a_record_tells_the_version_of_the_cluster() {

@@ -51,12 +51,12 @@ mod status;
 pub mod step;
 mod waiting;
 
+use crate::epoch::chain::{Chain, ChainEffect, ChainEvent, ChainMessage};
+use crate::epoch::chain::{ChainPeer, VoteNote};
+use crate::epoch::record::{EpochChange, EpochRecord};
 use crate::layout::Layout;
 use crate::loss::{NoLoss, RepairLoss};
 use crate::ring::table::BadTable;
-use crate::topology::chain::{Chain, ChainEffect, ChainEvent, ChainMessage};
-use crate::topology::chain::{ChainPeer, VoteNote};
-use crate::topology::record::{EpochChange, EpochRecord};
 use accepted_loss::AcceptedLoss;
 use arrivals::Arrivals;
 use dendra_base::ClusterVersions;

@@ -24,15 +24,15 @@ use super::orders::{OrderIntent, PendingOrder};
 use super::status::{self, MemberNews, PlanTimes, StatusSights};
 use super::step::{OrderTicket, StewardEffect};
 use super::waiting::WaitSights;
+use crate::epoch::chain::{ChainEffect, ChainEvent};
+use crate::epoch::record::{EpochMember, EpochRecord, MemberStatus};
+use crate::epoch::why_not::WhyNot;
 use crate::limits::{
     CLUSTER_DRAFTS_MAX, CLUSTER_ORDER_US, CLUSTER_ORDERS_MAX, LOAD_PATIENCE_US_DEFAULT,
     PROGRESS_REST_US,
 };
 use crate::ring::table::MemberId;
 use crate::topology::Member;
-use crate::topology::chain::{ChainEffect, ChainEvent};
-use crate::topology::record::{EpochMember, EpochRecord, MemberStatus};
-use crate::topology::why_not::WhyNot;
 use dendra_base::ClusterVersion;
 use dendra_base::Now;
 use std::sync::Arc;

@@ -7,9 +7,9 @@
 //! Not here: which process may be which member (`membership/mod.rs`).
 
 use super::messages::{ForgetNews, LoadGauges, MemberProgress};
+use crate::epoch::chain::ChainPeer;
+use crate::epoch::record::EpochRecord;
 use crate::ring::table::MemberId;
-use crate::topology::chain::ChainPeer;
-use crate::topology::record::EpochRecord;
 use dendra_base::ClusterVersions;
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@
 //! 2. `DropStrays` is ordered once between two comparisons of all copies.
 //!
 //! Not here: when a member confirms (`forgetting.rs`), the meaning of floors
-//! (`topology/record/horizons.rs`).
+//! (`epoch/record/horizons.rs`).
 //! See: docs/protocol.md, "Horizons".
 
 use super::Steward;
@@ -21,9 +21,9 @@ use super::face::{HorizonHeld, HorizonState};
 use super::messages::ForgetNews;
 use super::step::StewardEffect;
 use crate::confirmed::{HeldBack, next_floor};
+use crate::epoch::record::EpochRecord;
 use crate::limits::FORGET_LATE_US;
 use crate::ring::table::MemberId;
-use crate::topology::record::EpochRecord;
 use dendra_base::Now;
 use dendra_base::clock::date_ms;
 use std::sync::Arc;

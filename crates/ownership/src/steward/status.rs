@@ -12,9 +12,9 @@ use super::face::{ClusterStatus, HorizonState, MemberState, PlanState};
 use super::loads::PlanLoads;
 use super::messages::LoadGauges;
 use super::waiting::{self, WaitSights};
+use crate::epoch::record::{EpochMember, EpochRecord, PlanUnderWay};
 use crate::limits::{ETA_BYTES_MIN, ETA_FRACTION, ETA_QUIET_US};
 use crate::ring::table::{MemberId, Move};
-use crate::topology::record::{EpochMember, EpochRecord, PlanUnderWay};
 use dendra_base::ClusterVersions;
 
 /// The last news of a member; the steward's own member has an entry, too.

@@ -17,13 +17,13 @@
 
 use super::face::{AcceptedLoss, ClusterAnswer, ClusterOrder};
 use super::messages::{EnrolAnswer, EnrolRequest, ForgetNews, StewardMessage};
+use crate::epoch::chain::{ChainNote, ChainPeer};
+use crate::epoch::record::EpochRecord;
 use crate::layout::Layout;
 use crate::loss::WalkPart;
 use crate::loss::{NoLoss, RepairLoss};
 use crate::ring::Partition;
 use crate::ring::table::MemberId;
-use crate::topology::chain::{ChainNote, ChainPeer};
-use crate::topology::record::EpochRecord;
 use dendra_base::{ClusterVersion, ClusterVersions};
 use std::sync::Arc;
 

@@ -15,11 +15,11 @@
 
 use super::face::{HorizonState, MemberState, PlanWait};
 use crate::confirmed::DAMAGE_CODE;
+use crate::epoch::record::{EpochRecord, MemberStatus};
 use crate::layout::Layout;
 use crate::limits::{FULL_DISK_PATIENCE_US, LOAD_PATIENCE_US_DEFAULT, PLAN_QUIET_US};
 use crate::ring::table::{MemberId, Move};
 use crate::sources::Sources;
-use crate::topology::record::{EpochRecord, MemberStatus};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The inputs beside the states of the members.

@@ -5,11 +5,6 @@
 //! --cluster http://h1:8080;weight=2;zone=a,http://h2:8080 ─► Vec<Member> ─► Topology ─► Ring
 //! describe()  cluster=dendra epoch=1 copies=3 partitions=256 layout=1 members=http://h1:8080;weight=2;zone=a,…
 //! digest()    64 bits of the line above: equal on all nodes, or they do not talk to each other
-//!
-//! record.rs       EpochRecord   the topology of a cluster whose members change: one epoch
-//! succession.rs   succeeds      which epoch may follow which
-//! chain/          Chain         a member's part in choosing the next one, and its fence
-//! drive.rs        next_step     from a plan under way to the next epoch
 //! ```
 //!
 //! Invariants
@@ -19,16 +14,11 @@
 //! 3. A `Topology` that exists has 1 to `MEMBERS_MAX` members, none twice, and 1 to that many
 //!    copies.
 //!
-//! Not here: the table of owners (`ring.rs`), where the list comes from (crate `dendra`), a
-//! folder's record of it (`membership/identity/`).
+//! Not here: the table of owners (`ring/`), members that change (`epoch/`), where the list comes
+//! from (crate `dendra`), a folder's record of it (`membership/identity/`).
 //! See: docs/cli.md, "A cluster".
 
-pub mod chain;
-pub mod drive;
 mod member;
-pub mod record;
-pub mod succession;
-pub mod why_not;
 
 pub use member::{BadMember, Member};
 
@@ -440,7 +430,7 @@ fn fields(description: &str) -> BTreeMap<&str, &str> {
 }
 
 /// The id of the cluster with this name.
-fn cluster_id(name: &str) -> u64 {
+pub(crate) fn cluster_id(name: &str) -> u64 {
     hash(b"dendra cluster 1", name.as_bytes())
 }
 

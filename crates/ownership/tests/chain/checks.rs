@@ -9,10 +9,10 @@
 //! Invariants
 //! 1. The checks read chosen records and messages alone, never the state of a machine.
 
+use dendra_ownership::epoch::chain::{ChainMessage, ChainPeer};
+use dendra_ownership::epoch::record::EpochRecord;
 use dendra_ownership::ring::Partition;
 use dendra_ownership::ring::table::MemberId;
-use dendra_ownership::topology::chain::{ChainMessage, ChainPeer};
-use dendra_ownership::topology::record::EpochRecord;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -10,10 +10,10 @@
 //! 1. A read that begins after a write was acknowledged sees it, or a larger number.
 
 use crate::faults::Planted;
+use dendra_ownership::epoch::drive::MoveArrived;
+use dendra_ownership::epoch::record::EpochRecord;
 use dendra_ownership::ring::Partition;
 use dendra_ownership::ring::table::{MemberId, Move};
-use dendra_ownership::topology::drive::MoveArrived;
-use dendra_ownership::topology::record::EpochRecord;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@
 //! 1. Every proposal is made by a legal function of a record that its proposer has.
 
 use crate::world::World;
+use dendra_ownership::epoch::chain::ChainEvent;
+use dendra_ownership::epoch::drive::next_step;
+use dendra_ownership::epoch::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
 use dendra_ownership::ring::plan::{MovePlan, WantedMember, WantedMembers, plan, replacement};
 use dendra_ownership::ring::table::MemberId;
 use dendra_ownership::topology::Member;
-use dendra_ownership::topology::chain::ChainEvent;
-use dendra_ownership::topology::drive::next_step;
-use dendra_ownership::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
 use std::sync::Arc;
 
 const SIDE_BY_SIDE: usize = 2;

@@ -14,14 +14,14 @@ use crate::checks::Checks;
 use crate::data::{Operation, Purpose, Question, loading};
 use crate::faults::Planted;
 use dendra_base::Prng;
+use dendra_ownership::epoch::chain::{Chain, ChainEffect, ChainEvent, ChainMessage, ChainNote};
+use dendra_ownership::epoch::chain::{ChainPeer, FenceVerdict, VoteNote};
+use dendra_ownership::epoch::drive::MoveArrived;
+use dendra_ownership::epoch::record::{EpochMember, EpochRecord, MemberStatus};
 use dendra_ownership::limits::{EPOCH_PAGE_RECORDS_MAX, EPOCH_VOTE_US};
 use dendra_ownership::ring::Partition;
 use dendra_ownership::ring::table::{MemberId, OwnerTable};
 use dendra_ownership::topology::Member;
-use dendra_ownership::topology::chain::{Chain, ChainEffect, ChainEvent, ChainMessage, ChainNote};
-use dendra_ownership::topology::chain::{ChainPeer, FenceVerdict, VoteNote};
-use dendra_ownership::topology::drive::MoveArrived;
-use dendra_ownership::topology::record::{EpochMember, EpochRecord, MemberStatus};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

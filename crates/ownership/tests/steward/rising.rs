@@ -3,10 +3,10 @@
 use crate::scripts::{all_at, remove};
 use crate::town::{Town, joiner, url};
 use dendra_ownership::confirmed::HeldBack;
+use dendra_ownership::epoch::record::EpochChange;
 use dendra_ownership::limits::FORGET_LATE_US;
 use dendra_ownership::ring::table::MemberId;
 use dendra_ownership::steward::face::{ClusterAnswer, ClusterOrder, PlanWish};
-use dendra_ownership::topology::record::EpochChange;
 
 pub(crate) const CLOCK: u64 = 1 << 60;
 

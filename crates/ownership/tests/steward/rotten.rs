@@ -12,12 +12,12 @@
 use crate::rising::CLOCK;
 use crate::scripts::all_at;
 use crate::town::{Town, url};
+use dendra_ownership::epoch::chain::ChainMessage;
+use dendra_ownership::epoch::record::EpochChange;
 use dendra_ownership::ring::table::MemberId;
 use dendra_ownership::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
 use dendra_ownership::steward::messages::StewardMessage;
 use dendra_ownership::steward::step::StewardEvent;
-use dendra_ownership::topology::chain::ChainMessage;
-use dendra_ownership::topology::record::EpochChange;
 use std::sync::Arc;
 
 /// Raises the horizons so many times.

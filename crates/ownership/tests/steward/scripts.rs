@@ -3,6 +3,7 @@
 use crate::rising::CLOCK;
 use crate::town::{Town, joiner, node, url};
 use dendra_base::{ClusterVersion, ClusterVersions, LeastSuccessor};
+use dendra_ownership::epoch::record::{EpochChange, EpochRecord, MemberStatus};
 use dendra_ownership::limits::{
     CLUSTER_ORDER_US, FULL_DISK_PATIENCE_US, PROGRESS_REST_US, PROGRESS_US, REPLACE_PATIENCE_US,
     STEWARD_TURN_US,
@@ -11,7 +12,6 @@ use dendra_ownership::ring::table::MemberId;
 use dendra_ownership::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
 use dendra_ownership::steward::messages::EnrolAnswer;
 use dendra_ownership::steward::step::StewardEvent;
-use dendra_ownership::topology::record::{EpochChange, EpochRecord, MemberStatus};
 
 pub(crate) fn remove(number: u32) -> PlanWish {
     PlanWish {

@@ -7,6 +7,8 @@
 use dendra_base::Now;
 use dendra_base::{ClusterVersion, ClusterVersions};
 use dendra_ownership::confirmed::{Confirmed, HeldBack};
+use dendra_ownership::epoch::chain::{ChainMessage, ChainNote, ChainPeer, VoteNote};
+use dendra_ownership::epoch::record::{EpochRecord, MemberStatus};
 use dendra_ownership::limits::{
     EPOCH_VOTE_US, LOAD_BYTES_PER_SECOND_DEFAULT, MOVES_SIDE_BY_SIDE, REPLACE_PATIENCE_US,
 };
@@ -19,8 +21,6 @@ use dendra_ownership::steward::messages::{
     EnrolAnswer, EnrolRequest, StewardMessage, ThrottleOrder,
 };
 use dendra_ownership::steward::step::{StewardEffect, StewardEvent};
-use dendra_ownership::topology::chain::{ChainMessage, ChainNote, ChainPeer, VoteNote};
-use dendra_ownership::topology::record::{EpochRecord, MemberStatus};
 use dendra_ownership::{Member, Steward, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeBounds;

@@ -10,7 +10,7 @@
 //!    other members.
 //! 2. A record of a later release is an error and never a gap.
 //!
-//! Not here: the bytes of a record (crate `node`, `topology/record/`), other notes (`notes.rs`).
+//! Not here: the bytes of a record (crate `node`, `epoch/record/`), other notes (`notes.rs`).
 //! See: docs/format/notes.md.
 
 use dendra_base::{CellRef, Key, Kind, Space};

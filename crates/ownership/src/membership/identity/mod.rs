@@ -34,11 +34,11 @@
 //! Not here: reading and writing the records (crate `server`), the handshake (crate `wire`).
 //! See: docs/format/notes.md, docs/protocol.md.
 
+use crate::epoch::record::EpochRecord;
 use crate::limits::STARTS_AHEAD_MAX;
 use crate::member::MemberIndex;
 use crate::ring::table::MemberId;
 use crate::topology::Topology;
-use crate::topology::record::EpochRecord;
 use dendra_base::clock::COUNTER_BITS;
 use std::fmt;
 

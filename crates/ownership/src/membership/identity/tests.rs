@@ -1,9 +1,9 @@
 //! As which member a folder may be started, and which peer is the known one.
 
 use super::*;
+use crate::epoch::drive::{MoveArrived, next_step};
+use crate::epoch::record::{EpochMember, MemberStatus, NewPlan};
 use crate::ring::plan::replacement;
-use crate::topology::drive::{MoveArrived, next_step};
-use crate::topology::record::{EpochMember, MemberStatus, NewPlan};
 use dendra_base::{ClusterVersions, LeastSuccessor};
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Why the number of copies stays, each reason with its way out.
 //!
 //! Not here: other orders (`mod.rs`), copies that go with a lower number
-//! (`topology/record/narrowing.rs`).
+//! (`epoch/record/narrowing.rs`).
 
 use std::fmt;
 

@@ -18,12 +18,12 @@ pub use copies::CopiesStay;
 pub use loss::NotAccepted;
 pub use version::VersionStays;
 
+use crate::epoch::why_not::WhyNot;
 use crate::limits::MEMBERS_MAX;
 use crate::ring::plan::NoPlan;
 use crate::ring::table::MemberId;
 use crate::steward::draft_id::DraftId;
 use crate::topology::BadMember;
-use crate::topology::why_not::WhyNot;
 use std::fmt;
 
 /// Why an order was declined. `Display` names the way out.

@@ -7,10 +7,10 @@
 //! 3. Horizons rise when each member has confirmed the epoch before, and not below its clock.
 
 use super::{Reached, Search};
+use dendra_ownership::epoch::drive::MoveArrived;
+use dendra_ownership::epoch::record::{EpochChange, EpochRecord, MemberStatus};
 use dendra_ownership::ring::Partition;
 use dendra_ownership::ring::table::MemberId;
-use dendra_ownership::topology::drive::MoveArrived;
-use dendra_ownership::topology::record::{EpochChange, EpochRecord, MemberStatus};
 use std::sync::Arc;
 
 impl Search {

@@ -7,12 +7,12 @@
 use super::{Coming, Reached, Search, TICK_US, node_of};
 use crate::town::url;
 use dendra_ownership::Member;
+use dendra_ownership::epoch::record::EpochRecord;
 use dendra_ownership::limits::CLUSTER_ORDER_US;
 use dendra_ownership::ring::table::MemberId;
 use dendra_ownership::steward::face::{ClusterAnswer, ClusterOrder, PlanWish};
 use dendra_ownership::steward::messages::{EnrolAnswer, EnrolRequest};
 use dendra_ownership::steward::step::StewardEvent;
-use dendra_ownership::topology::record::EpochRecord;
 
 impl Search {
     fn anyone(&mut self) -> MemberId {

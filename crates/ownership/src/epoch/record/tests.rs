@@ -1,9 +1,9 @@
 use super::*;
+use crate::epoch::chain::{AcceptedRecord, EpochBallot, VoteNote};
+use crate::epoch::drive::{MoveArrived, next_step};
+use crate::epoch::succession::{overtakes, succeeds};
+use crate::epoch::why_not::WhyNot;
 use crate::ring::plan::{MovePlan, WantedMember, WantedMembers, plan, replacement};
-use crate::topology::chain::{AcceptedRecord, EpochBallot, VoteNote};
-use crate::topology::drive::{MoveArrived, next_step};
-use crate::topology::succession::{overtakes, succeeds};
-use crate::topology::why_not::WhyNot;
 use dendra_base::{CellRef, ClusterVersion, LeastSuccessor, Prng, Version};
 use proptest::prelude::*;
 use std::sync::Arc;

@@ -31,8 +31,8 @@ pub mod narrowing;
 pub use changes::{NewPlan, is_nowhere, nowhere};
 pub use known_folder::KnownFolder;
 
-use super::Topology;
-use super::member::{BadMember, Member};
+use crate::topology::{BadMember, Member, Topology};
+
 use crate::limits::{MEMBERS_MAX, PLAN_MOVES_MAX, REMOVED_MEMBERS_MAX};
 use crate::ring::Partition;
 use crate::ring::table::{BadTable, MemberId, Move, Moving, OwnerTable};
@@ -370,7 +370,7 @@ impl EpochRecord {
 
     /// The cluster's id: see [`Topology::id`].
     pub fn cluster(&self) -> u64 {
-        super::cluster_id(&self.name)
+        crate::topology::cluster_id(&self.name)
     }
 
     /// Which epoch of the cluster's life this is; 1 is the first.

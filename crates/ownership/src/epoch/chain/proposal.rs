@@ -1,8 +1,8 @@
 //! A proposal of this member, from its first ballot to its end.
 
 use super::messages::{AcceptedRecord, EpochBallot};
+use crate::epoch::record::EpochRecord;
 use crate::ring::table::MemberId;
-use crate::topology::record::EpochRecord;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -13,8 +13,8 @@
 //! See: docs/format/epochs.md.
 
 use super::messages::{AcceptedRecord, EpochBallot, VoteNote};
+use crate::epoch::record::{BadRecord, EpochRecord};
 use crate::ring::table::MemberId;
-use crate::topology::record::{BadRecord, EpochRecord};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 use std::sync::Arc;

@@ -19,12 +19,12 @@ use super::narrowing::Narrowing;
 use super::{
     BadRecord, EpochChange, EpochMember, EpochRecord, MemberStatus, PlanUnderWay, RemovedMember,
 };
+use crate::epoch::why_not::WhyNot;
 use crate::limits::{PLAN_MOVES_MAX, REMOVED_MEMBERS_MAX};
 use crate::ring::Partition;
 use crate::ring::plan::{MovePlan, WantedMember};
 use crate::ring::table::{BadStep, MemberId, OwnerTable};
 use crate::topology::Topology;
-use crate::topology::why_not::WhyNot;
 use dendra_base::{ClusterVersion, ClusterVersions, LeastSuccessor};
 
 /// A plan to be applied.

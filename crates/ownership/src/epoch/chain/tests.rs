@@ -1,12 +1,12 @@
 use super::*;
+use crate::epoch::drive::{MoveArrived, next_step};
+use crate::epoch::record::{EpochMember, NewPlan};
+use crate::epoch::why_not::WhyNot;
 use crate::limits::EPOCH_BALLOTS_MAX;
 use crate::limits::EPOCH_VOTE_US;
 use crate::ring::plan::{MovePlan, replacement};
 use crate::ring::table::OwnerTable;
 use crate::topology::Member;
-use crate::topology::drive::{MoveArrived, next_step};
-use crate::topology::record::{EpochMember, NewPlan};
-use crate::topology::why_not::WhyNot;
 
 fn peer(number: u32) -> ChainPeer {
     ChainPeer {

@@ -13,10 +13,10 @@
 //!
 //! Not here: bytes on the wire, which members may send which message (`chain/`).
 
+use crate::epoch::record::EpochRecord;
+use crate::epoch::why_not::WhyNot;
 use crate::limits::{EPOCH_PAGE_BYTES_MAX, EPOCH_PAGE_RECORDS_MAX};
 use crate::ring::table::MemberId;
-use crate::topology::record::EpochRecord;
-use crate::topology::why_not::WhyNot;
 use std::sync::Arc;
 
 /// A member as a handshake shows it: its number, and the id of its folder.

@@ -17,11 +17,11 @@
 use super::messages::{AcceptedRecord, ChainEffect, ChainMessage, EpochBallot};
 use super::proposal::{EpochProposal, ProposalStage};
 use super::{Chain, OnceDurable};
+use crate::epoch::record::EpochRecord;
+use crate::epoch::succession::succeeds;
+use crate::epoch::why_not::WhyNot;
 use crate::limits::{EPOCH_BALLOTS_MAX, EPOCH_VOTE_US};
 use crate::ring::table::MemberId;
-use crate::topology::record::EpochRecord;
-use crate::topology::succession::succeeds;
-use crate::topology::why_not::WhyNot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

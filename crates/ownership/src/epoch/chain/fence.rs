@@ -18,8 +18,8 @@
 //!
 //! Not here: that the asker is a member (`Chain::knows`).
 
+use crate::epoch::record::EpochRecord;
 use crate::ring::Partition;
-use crate::topology::record::EpochRecord;
 
 /// May a question be answered?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
