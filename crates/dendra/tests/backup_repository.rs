@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Instant;
 use support::backups::{
-    all, backup, client, fill, folder, held, objects, ok, put, refused, restore, verify,
+    all, backup, client, fill, folder, held, niceness, objects, ok, page_of, put, refused, restore,
+    verify,
 };
 use support::http::PATIENCE;
 use support::{Node, dendra, run};
@@ -82,6 +83,78 @@ fn without_a_manifest_a_prune_removes_no_object() {
     fs::remove_dir(&manifests).expect("it is empty");
     fs::rename(&aside, &manifests).expect("a folder");
     assert!(ok(verify(backups.path())).stderr.contains("whole"));
+}
+
+#[test]
+fn a_prune_removes_nothing_while_a_backup_cannot_be_listed() {
+    let (data, backups) = (folder(), folder());
+    let to = backups.path();
+    let node = Node::start(data.path(), &[]);
+    let manifests = || {
+        let files = fs::read_dir(to.join("backups")).expect("a folder");
+        files.map(|it| it.expect("a file").path()).max()
+    };
+    let mut made = Vec::new();
+    for n in 0..3 {
+        put(&mut client(node.address()), "key", &[], &[n]);
+        ok(backup(&node.admin, to, &[]));
+        made.push(manifests().expect("there is one"));
+    }
+    let before = objects(to);
+    let prune = || run(dendra(["backup", "prune", "--keep", "1"]).arg(to));
+    // An old one, and the one that stays: its bytes are of a later release, or damaged.
+    for path in [&made[0], &made[2]] {
+        let whole = fs::read(path).expect("it is there");
+        fs::write(path, &whole[..whole.len() - 9]).expect("room");
+        let pruned = prune();
+        assert_eq!(pruned.code, Some(1), "{}", pruned.stderr);
+        refused(&pruned, "or remove it by hand");
+        assert!(made.iter().all(|path| path.exists()));
+        assert_eq!(objects(to), before);
+        fs::write(path, whole).expect("room");
+    }
+    // The way out, as the sentence says it.
+    fs::write(&made[0], b"{").expect("room");
+    fs::remove_file(&made[0]).expect("it is there");
+    ok(prune());
+    assert_eq!(manifests().as_ref(), Some(&made[2]));
+    assert!(!made[1].exists() && objects(to).len() < before.len());
+    ok(verify(to));
+}
+
+#[test]
+fn nothing_is_made_where_a_share_is_not_mounted_and_the_next_backup_goes_on() {
+    let (data, backups) = (folder(), folder());
+    let (to, gone) = (backups.path().join("to"), backups.path().join("gone"));
+    let node = Node::start(data.path(), &[]);
+    let first = backup(&node.admin, &to, &["--existing"]);
+    assert_eq!(first.code, Some(2), "{}", first.stderr);
+    assert!(!to.exists(), "the first one is made without the flag");
+    let keys = fill(node.address());
+    ok(backup(&node.admin, &to, &[]));
+    fs::rename(&to, &gone).expect("a new name");
+    // The mount point stays.
+    fs::create_dir(&to).expect("room");
+    let away = backup(&node.admin, &to, &["--existing"]);
+    assert_eq!(away.code, Some(2), "{}", away.stderr);
+    refused(&away, "Is it mounted?");
+    let below = fs::read_dir(&to).expect("a folder").count();
+    assert_eq!(below, 0, "files below the mount point");
+    fs::remove_dir(&to).expect("it is empty");
+    fs::rename(&gone, &to).expect("a new name");
+    put(&mut client(node.address()), "later", &[], b"a little");
+    let taken = ok(backup(&node.admin, &to, &["--existing", "--json"]));
+    assert_eq!(page_of(&taken)["incremental"], true);
+    let before = all(node.address(), &keys);
+    for thread in ["checkpoints-0", "checkpoints-1"] {
+        let is = niceness(node.pid(), thread);
+        assert_eq!(is, 15, "{thread} yields to clients");
+    }
+    assert!(niceness(node.pid(), "loop-0") < 15);
+    let other = folder();
+    let restored = Node::start(other.path(), &[]);
+    ok(restore(&to, &restored.admin, &[]));
+    assert_eq!(all(restored.address(), &keys), before);
 }
 
 #[test]

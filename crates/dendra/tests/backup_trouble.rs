@@ -93,6 +93,39 @@ fn a_backup_from_a_clock_ahead_is_older_than_the_next_one() {
     assert_eq!(value(restored.address(), "key"), "new");
 }
 
+#[test]
+fn the_age_of_the_newest_backup_is_judged_and_a_begin_in_the_future_is_none() {
+    let (data, place) = (folder(), folder());
+    let to = place.path().to_str().expect("text");
+    let judged = |max_age: &str| run(&mut dendra(["backup", "list", to, "--max-age", max_age]));
+    let node = Node::start(data.path(), &[]);
+    ok(backup(&node, to));
+    let young = judged("26h");
+    assert_eq!(young.code, Some(0), "{}", young.stderr);
+    made_ahead(place.path(), -27 * 3_600_000);
+    let old = judged("26h");
+    assert_eq!(old.code, Some(1), "{}", old.stderr);
+    assert!(old.stderr.contains("s ago, and --max-age is 93600 s"));
+    assert_eq!(judged("28h").code, Some(0));
+    made_ahead(place.path(), 365 * 24 * 3_600_000);
+    let ahead = judged("26h");
+    assert_eq!(ahead.code, Some(1), "{}", ahead.stderr);
+    assert!(ahead.stderr.contains("ahead of this machine's clock"));
+    assert_eq!(
+        ids(to).len(),
+        1,
+        "without --max-age it is a backup like others"
+    );
+    // The next one is named behind it, and its own time counts.
+    ok(backup(&node, to));
+    assert_eq!(judged("26h").code, Some(0));
+    fs::remove_dir_all(place.path().join("backups")).expect("it is there");
+    fs::create_dir(place.path().join("backups")).expect("room");
+    let none = judged("26h");
+    assert_eq!(none.code, Some(3), "{}", none.stderr);
+    assert!(none.stderr.contains("has no backup yet"), "{}", none.stderr);
+}
+
 /// Answers as a node whose checkpoint has one table and a lease of a second.
 fn node_with_a_short_lease(touches: &Arc<AtomicUsize>) -> ScriptedNode {
     let touches = Arc::clone(touches);

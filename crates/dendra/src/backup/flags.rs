@@ -9,10 +9,11 @@
 
 use crate::access::AccessArgs;
 use crate::backup::pace::RATE_MIN;
-use crate::config::units::parse_bytes;
+use crate::config::units::{parse_bytes, parse_duration};
 use clap::{Args, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// `dendra backup`
 #[derive(Debug, Args)]
@@ -33,6 +34,9 @@ pub(crate) struct Backup {
     /// Read at most so much, of all nodes together: 20MiB
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub(crate) bytes_per_second: Option<u64>,
+    /// Only into a folder of backups that is there already: a share may not be mounted
+    #[arg(long)]
+    pub(crate) existing: bool,
     /// Go without members that are away, if fewer than half of the copies are
     #[arg(long)]
     pub(crate) allow_missing: bool,
@@ -76,6 +80,9 @@ pub(crate) enum BackupVerb {
         /// How they are encrypted
         #[command(flatten)]
         key: KeyFlag,
+        /// Fail if the newest one began longer ago than this: 26h
+        #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+        max_age: Option<Duration>,
         /// One JSON object a line
         #[arg(long)]
         json: bool,

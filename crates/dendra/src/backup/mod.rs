@@ -53,7 +53,7 @@ use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use take::TakeOrder;
 use verify::Verified;
 
@@ -61,6 +61,8 @@ pub(crate) use pace::TransferPace;
 
 /// Priority of the threads that read for a backup, as on the node: below all that clients wait for.
 const NICE: i32 = 15;
+/// Clocks of machines that make backups and judge their age may differ by so much.
+const AHEAD_MAX: Duration = Duration::from_secs(60);
 
 /// Lets everything else on this machine go first, as often a node is there. For this thread and
 /// those that it starts.
@@ -77,8 +79,9 @@ pub(crate) async fn backup(args: &Backup, console: Console) -> ExitResult {
         Some(BackupVerb::List {
             destination,
             key,
+            max_age,
             json,
-        }) => list(destination, key, *json),
+        }) => list(destination, key, *max_age, *json),
         Some(BackupVerb::Verify(args)) => verify_command(args, console),
         Some(BackupVerb::Prune(args)) => prune_command(args, console),
         Some(BackupVerb::Key { file }) => key_command(file, console),
@@ -100,7 +103,7 @@ async fn take_command(destination: &Path, args: &Backup, console: Console) -> Ex
         nodes: &AdminNode::all(&args.admin, &args.access, console)?,
         bytes_per_second: args.bytes_per_second,
         allow_missing: args.allow_missing,
-        may_found: true,
+        may_found: !args.existing,
     };
     let taken = take::take(&order, console).await?;
     let manifest = taken.manifest;
@@ -174,20 +177,27 @@ fn of_folder(repository: &Repository, error: &std::io::Error) -> Failure {
 }
 
 /// `dendra backup list`
-fn list(destination: &Path, key: &KeyFlag, is_json: bool) -> ExitResult {
+fn list(destination: &Path, key: &KeyFlag, max_age: Option<Duration>, is_json: bool) -> ExitResult {
     let repository = Repository::open(destination, RepositoryUse::Read, key.read()?)?;
     let ids = repository.ids().map_err(|e| of_folder(&repository, &e))?;
     let mut exit = Exit::OK;
     let mut text = String::new();
+    let mut newest = None;
     for id in ids {
         match repository.manifest(&id) {
-            Ok(manifest) if is_json => text.push_str(&format!("{}\n", manifest_line(&manifest))),
-            Ok(manifest) => text.push_str(&format!(
-                "{id}\t{}\t{}\tmoved {}\n",
-                nodes_in_words(&manifest),
-                HumanBytes(manifest.bytes()),
-                HumanBytes(manifest.moved_bytes),
-            )),
+            Ok(manifest) => {
+                text.push_str(&if is_json {
+                    format!("{}\n", manifest_line(&manifest))
+                } else {
+                    format!(
+                        "{id}\t{}\t{}\tmoved {}\n",
+                        nodes_in_words(&manifest),
+                        HumanBytes(manifest.bytes()),
+                        HumanBytes(manifest.moved_bytes),
+                    )
+                });
+                newest = Some(manifest);
+            }
             Err(failure) => {
                 crate::console::error(&failure.sentence);
                 exit = Exit::FAILURE;
@@ -195,7 +205,40 @@ fn list(destination: &Path, key: &KeyFlag, is_json: bool) -> ExitResult {
         }
     }
     ops::print(text.as_bytes())?;
+    if let Some(max_age) = max_age {
+        let newest = newest.ok_or_else(|| no_backup(&repository))?;
+        check_age(&newest, take::now_ms(), max_age)
+            .map_err(|sentence| Failure::new(Exit::FAILURE, sentence))?;
+    }
     Ok(exit)
+}
+
+/// Did the newest backup begin within `max_age`? A begin that is still to come proves nothing: it
+/// would hide for ever that no later backup was made.
+fn check_age(newest: &BackupManifest, now_ms: u64, max_age: Duration) -> Result<(), String> {
+    let (id, began_ms) = (&newest.id, newest.began_ms);
+    let ahead = Duration::from_millis(began_ms.saturating_sub(now_ms));
+    let age = Duration::from_millis(now_ms.saturating_sub(began_ms));
+    if ahead > AHEAD_MAX {
+        return Err(format!(
+            "the newest backup, {id}, began {} s ahead of this machine's clock, so its age is not \
+             known: set the clock that is wrong, and make a backup",
+            ahead.as_secs()
+        ));
+    }
+    if age > max_age {
+        return Err(format!(
+            "the newest backup, {id}, began {} s ago, and --max-age is {} s",
+            age.as_secs(),
+            max_age.as_secs()
+        ));
+    }
+    Ok(())
+}
+
+fn no_backup(repository: &Repository) -> Failure {
+    let sentence = format!("{} has no backup yet", repository.name());
+    Failure::new(Exit::NOT_FOUND, sentence)
 }
 
 /// The backup that is meant: the one named, or the newest.
@@ -204,10 +247,7 @@ fn chosen(repository: &Repository, id: Option<&str>) -> Result<BackupManifest, F
     let id = match (id, ids.last()) {
         (Some(id), _) => id,
         (None, Some(newest)) => newest,
-        (None, None) => {
-            let sentence = format!("{} has no backup yet", repository.name());
-            return Err(Failure::new(Exit::NOT_FOUND, sentence));
-        }
+        (None, None) => return Err(no_backup(repository)),
     };
     repository.manifest(id)
 }
@@ -222,8 +262,7 @@ fn verify_command(args: &Verify, console: Console) -> ExitResult {
         None => repository.ids().map_err(|e| of_folder(&repository, &e))?,
     };
     if ids.is_empty() {
-        let sentence = format!("{} has no backup yet", repository.name());
-        return Err(Failure::new(Exit::NOT_FOUND, sentence));
+        return Err(no_backup(&repository));
     }
     let prefix = args.prefix.bytes()?;
     let verified = verify::verify(&repository, &ids, &prefix, console)?;

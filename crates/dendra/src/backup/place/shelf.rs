@@ -146,7 +146,7 @@ fn read_in_parts(file: &dyn StoredBytes, length: usize) -> io::Result<Vec<u8>> {
 /// A place that is to be there, and is not.
 pub(crate) fn no_repository(name: &str) -> Failure {
     Failure::usage(format!(
-        "{name} is no folder of backups: name one that `dendra backup` wrote"
+        "{name} is no folder of backups: name one that `dendra backup` wrote. Is it mounted?"
     ))
 }
 
