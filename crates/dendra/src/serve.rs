@@ -14,7 +14,6 @@
 //! `server`).
 //! See: docs/cli.md, docs/api.md.
 
-use crate::backup::schedule;
 use crate::cli::{Colour, SettingsFlags};
 use crate::config::{ConfigInputs, Effective, ValueSource};
 use crate::console::Console;
@@ -42,9 +41,6 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     for doubt in effective.doubts(&settings) {
         tracing::warn!("{doubt}");
     }
-    let backups = effective
-        .backup_schedule(&settings)
-        .map_err(Failure::usage)?;
     let store = effective.store();
     let driver = store.as_ref().map(|place| {
         let papers = StorePapers::open(effective.store_files()?)?;
@@ -53,12 +49,7 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     let driver = driver
         .transpose()
         .map_err(|why| Failure::usage(format!("store: {why}")))?;
-    let on_serving = |running: &Running| {
-        announce(running, console);
-        if let (Some(schedule), Some(admin)) = (backups, running.admin_addr()) {
-            schedule::start(schedule, admin, running.backup_gauge());
-        }
-    };
+    let on_serving = |running: &Running| announce(running, console);
     let reason = match driver {
         None => dendra_server::serve(settings, on_serving),
         Some((store, papers)) => dendra_server::serve_front(settings, store, papers, on_serving),

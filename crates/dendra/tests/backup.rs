@@ -8,9 +8,8 @@
 //! 1. The content of a backup is judged by the answers that clients got, and when.
 //!
 //! Not here: the folder of backups (`backup_repository.rs`), backups and restores that are cut
-//! (`backup_cut_short.rs`), those of a schedule (`backup_schedule.rs`), incremental ones
-//! (`increments.rs`), bytes of objects and manifests (`../src/backup/`), what a node keeps (crate
-//! `server`). See: docs/format/backup.md.
+//! (`backup_cut_short.rs`), incremental ones (`increments.rs`), bytes of objects and manifests
+//! (`../src/backup/`), what a node keeps (crate `server`). See: docs/format/backup.md.
 
 mod support;
 

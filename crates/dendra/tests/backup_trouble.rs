@@ -1,5 +1,5 @@
 //! Backups beside trouble that is not the node's. Clocks differ, a storage is slow or may only be
-//! read, a prune was paused, a certificate is for another name.
+//! read, a prune was paused.
 //!
 //! Invariants
 //! 1. A wait has a condition, and no test waits for a lease or a clock to pass.
@@ -17,10 +17,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 use support::bucket::{Fault, TestBucket};
-use support::http::{Client, PATIENCE};
-use support::{Node, Run, ScriptedNode, answer, dendra, free_port, run};
+use support::http::Client;
+use support::{Node, Run, ScriptedNode, answer, dendra, run};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -273,57 +272,4 @@ fn the_variable_with_all_admin_ports_names_one_for_the_cluster_as_well() {
     );
     let said = run(&mut status);
     assert!(!node.requests().is_empty(), "{}", said.stderr);
-}
-
-fn schedule(to: &str) -> [&str; 4] {
-    ["--backup-every", "1s", "--backup-to", to]
-}
-
-/// A node that makes backups by itself has made one.
-fn wait_for_a_backup(place: &Path) {
-    let manifests = place.join("backups");
-    let deadline = Instant::now() + PATIENCE;
-    let is_there = || fs::read_dir(&manifests).is_ok_and(|mut files| files.next().is_some());
-    while !is_there() {
-        assert!(Instant::now() < deadline, "no backup was made");
-        support::rest();
-    }
-}
-
-#[test]
-fn a_node_with_any_certificate_makes_backups_of_itself() {
-    let folder = folder();
-    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
-    // No name in it is that of the admin port.
-    let (own, other) = (path("own"), path("other"));
-    ok(dendra(["cert", &own, "--member", "node.example"]));
-    ok(dendra(["cert", &other, "--member", "node.example"]));
-    let (cert, key) = (
-        format!("{own}/node.example.crt"),
-        format!("{own}/node.example.key"),
-    );
-    let pair = ["--tls-cert", &cert, "--tls-key", &key];
-    let ca = format!("{own}/ca.crt");
-    for (number, more) in [&[][..], &["--tls-client-ca", &ca]].into_iter().enumerate() {
-        let to = path(&format!("backups-{number}"));
-        let flags = [&pair, &schedule(&to), more].concat();
-        let _node = Node::start(Path::new(&path(&format!("data-{number}"))), &flags);
-        wait_for_a_backup(Path::new(&to));
-    }
-    // It could never let itself in. It says so before it looks for its port, which is taken.
-    let (_taken, port) = free_port();
-    let port = port.to_string();
-    let foreign = format!("{other}/ca.crt");
-    let (to, data) = (path("never"), path("data"));
-    let serve = ["serve", "--listen", &port, "--admin", "127.0.0.1:0"];
-    let more = ["--data", &data, "--tls-client-ca", &foreign];
-    let refused = run(&mut dendra(
-        [&serve[..], &more, &pair, &schedule(&to)].concat(),
-    ));
-    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-    assert!(
-        refused.stderr.contains("did not sign it"),
-        "{}",
-        refused.stderr
-    );
 }

@@ -43,7 +43,6 @@ pub mod settings;
 mod start_error;
 pub mod tls;
 
-pub use admin::backup_gauge::BackupGauge;
 pub use admin::profile::SampledAlloc;
 pub use border_watch::{BorderState, BorderWatch};
 pub use disk::folder;

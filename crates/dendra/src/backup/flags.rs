@@ -4,11 +4,11 @@
 //! 1. A key file is named, a key is never a flag.
 //! 2. A rate below `RATE_MIN` is refused: a checkpoint would expire before its files were read.
 //!
-//! Not here: the work of the commands (`mod.rs`), the schedule of a node (`config/backups.rs`).
+//! Not here: the work of the commands (`mod.rs`).
 //! See: docs/cli.md.
 
+use super::pace::RATE_MIN;
 use crate::access::AccessArgs;
-use crate::backup::pace::RATE_MIN;
 use crate::config::units::{parse_bytes, parse_duration};
 use clap::{Args, Subcommand};
 use std::ffi::OsString;

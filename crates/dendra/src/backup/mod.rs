@@ -3,7 +3,6 @@
 //! ```text
 //! admin ports ─► take.rs ─► repository.rs, crate archive ─► archive.rs, pages.rs ─┬─► restore.rs, sending.rs ─► admin ports
 //!    nodes.rs    pace.rs, increment.rs   a folder of backups                               └─► verify.rs
-//! serve.rs ─► schedule.rs ─► take.rs, prune.rs
 //! ```
 //!
 //! Invariants
@@ -23,14 +22,13 @@ mod key;
 mod lease;
 mod naming;
 mod nodes;
-pub(crate) mod pace;
+mod pace;
 mod pages;
 mod place;
 mod progress;
 mod prune;
 mod repository;
 mod restore;
-pub(crate) mod schedule;
 mod sending;
 mod take;
 mod verify;
@@ -367,7 +365,7 @@ fn prune_command(args: &Prune, console: Console) -> ExitResult {
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
     let key = args.key.read()?;
     let repository = Repository::open(&args.destination, RepositoryUse::Alone, key)?;
-    let pruned = prune::prune(&repository, keep, None, args.dry_run)?;
+    let pruned = prune::prune(&repository, keep, args.dry_run)?;
     let text: String = pruned.backups.iter().map(|id| format!("{id}\n")).collect();
     ops::print(text.as_bytes())?;
     let verb = if args.dry_run {

@@ -160,7 +160,7 @@ impl AdminNode {
     }
 
     /// The node at this address.
-    pub(crate) fn at(base: BaseUrl, credentials: Credentials, console: Console) -> AdminNode {
+    fn at(base: BaseUrl, credentials: Credentials, console: Console) -> AdminNode {
         AdminNode {
             scheme: if base.is_tls() { "https" } else { "http" },
             patience: Cell::new(NodePatience::Usual),

@@ -6,8 +6,7 @@
 //! 2. While any manifest cannot be read nothing is removed. It may need any object, and an old
 //!    backup goes only if it can be listed. Objects without any manifest stay, too: the manifests
 //!    may be lost, or on a disk that is not mounted.
-//! 3. The newest backup stays, with any flags. A caller that has just made one names it: a list
-//!    without it is no list of this repository.
+//! 3. The newest backup stays, with any flags.
 //! 4. A prune that was taken for dead removes one file more, or `UNCHECKED_MAX` within
 //!    `UNCHECKED_FOR`; old manifests count as one.
 //!
@@ -34,12 +33,10 @@ pub(crate) struct Pruned {
     pub(crate) bytes: u64,
 }
 
-/// Keeps the newest `keep` backups; `made` must be listed if it is named. Requires: the repository
-/// is locked alone.
+/// Keeps the newest `keep` backups. Requires: the repository is locked alone.
 pub(crate) fn prune(
     repository: &Repository,
     keep: usize,
-    made: Option<&str>,
     is_dry_run: bool,
 ) -> Result<Pruned, Failure> {
     let failed = |e: io::Error| {
@@ -61,11 +58,6 @@ pub(crate) fn prune(
         ));
     }
     let (old, kept) = ids.split_at(ids.len().saturating_sub(keep.max(1)));
-    if let Some(made) = made.filter(|made| !ids.iter().any(|id| id == made)) {
-        let name = repository.name();
-        let sentence = format!("{name}: the list of the backups lacks {made}, which was just made");
-        return Err(Failure::new(Exit::FAILURE, sentence));
-    }
     for id in old {
         repository.manifest(id).map_err(stays)?;
     }

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! --ca, --cert, --key-file ─► a configuration of TLS ─► every connection to an https:// URL
-//! files of a node ─► the same, and trusts that node alone
 //! --token-file, DENDRA_TOKEN ─► Authorization of every request
 //! ```
 //!
@@ -18,8 +17,7 @@
 use super::{BaseUrl, Trouble};
 use crate::access::AccessArgs;
 use crate::exit::Failure;
-use dendra_server::settings::TlsSettings;
-use dendra_server::tls::{ByteStream, ClientConfig, TlsClient, certificate_fault, own_client};
+use dendra_server::tls::{ByteStream, ClientConfig, TlsClient, certificate_fault};
 use hyper::header::HeaderValue;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -45,13 +43,6 @@ impl Credentials {
                 ));
             }
         };
-        let bearer = bearer_of(args)?;
-        Ok(Credentials { tls, bearer })
-    }
-
-    /// Credentials of the node itself, for its own admin port; `tls`: that port speaks TLS.
-    pub(crate) fn of_node(args: &AccessArgs, tls: Option<&TlsSettings>) -> Result<Self, Failure> {
-        let tls = tls.map(own_client).transpose().map_err(Failure::usage)?;
         let bearer = bearer_of(args)?;
         Ok(Credentials { tls, bearer })
     }

@@ -20,7 +20,6 @@
 //! Not here: the effect of the options (crate `server`); options of client commands (`cli.rs`).
 //! See: docs/cli.md.
 
-mod backups;
 pub(crate) mod cluster;
 mod file;
 pub(crate) mod options;

@@ -20,7 +20,6 @@
 )]
 
 use super::units;
-use crate::client::BaseUrl;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command};
 use dendra_base::limits;
@@ -34,7 +33,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 /// The options, in the order of the help.
 #[derive(Clone, Debug, Args)]
@@ -223,26 +221,6 @@ pub(crate) struct NodeOptions {
     #[arg(long, value_name = "frames|http", default_value = "frames")]
     #[arg(value_parser = choice(&["frames", "http"]))]
     pub(crate) peer_transport: &'static str,
-    /// Folder of backups that this node makes by itself, or off
-    #[arg(long, value_name = "FOLDER", default_value = "off", value_parser = file())]
-    pub(crate) backup_to: FileOrOff,
-    /// File of the key with which those backups are encrypted (dendra backup key FILE makes one),
-    /// or off
-    #[arg(long, value_name = "FILE", default_value = "off", value_parser = file())]
-    pub(crate) backup_key: FileOrOff,
-    /// How long from the begin of one backup to that of the next: 1h, 24h
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time)]
-    pub(crate) backup_every: String,
-    /// How many of the newest backups stay; older ones are removed after each backup; 0 = all stay
-    #[arg(long, value_name = "N", default_value = "0", value_parser = count(0, 100_000))]
-    pub(crate) backup_keep: u64,
-    /// Admin ports of all members, with commas, for a backup of the cluster; off = this node by
-    /// itself
-    #[arg(long, value_name = "URL,URL,…", default_value = "off", value_parser = urls)]
-    pub(crate) backup_admin: String,
-    /// Bytes that such a backup reads a second at most, of all nodes together; 0 = no limit
-    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size(0, 1 << 44))]
-    pub(crate) backup_bytes_per_second: Size,
     /// Keys and values that a member compares with its peers in a second, to repair differences; up
     /// to 16 times as many while deletes wait for it; 0 = no comparisons
     #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size(0, 1 << 40))]
@@ -409,29 +387,12 @@ fn cluster_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn time(text: &str) -> Result<String, String> {
-    if units::parse_duration(text)? < Duration::from_secs(1) {
-        let fix = "write at least a second, like 24h";
-        return Err(format!("{text:?} is too short; {fix}"));
-    }
-    Ok(text.to_owned())
-}
-
 fn store(text: &str) -> Result<String, String> {
     if text == "off" {
         return Ok(text.to_owned());
     }
     let place = StorePlace::parse(text).map_err(|bad| format!("{text:?} {bad}"))?;
     Ok(place.to_string())
-}
-
-fn urls(text: &str) -> Result<String, String> {
-    if text != "off"
-        && let Some(bad) = text.split(',').find_map(|url| BaseUrl::parse(url).err())
-    {
-        return Err(bad.to_string());
-    }
-    Ok(text.to_owned())
 }
 
 fn levels(text: &str) -> Result<String, String> {

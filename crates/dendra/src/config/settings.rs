@@ -70,7 +70,6 @@ impl Effective {
         settings.tls = self.tls()?;
         settings.cluster = self.cluster()?;
         self.check_border(&settings)?;
-        self.backup_schedule(&settings)?;
         self.check_store()?;
         Ok(settings)
     }
@@ -101,10 +100,10 @@ impl Effective {
         })
     }
 
-    /// A front door is no member and keeps no data for a backup.
+    /// A front door is no member.
     fn check_store(&self) -> Result<(), String> {
         let is_set = |key: &&str| self.setting(key).source != ValueSource::Default;
-        let wrong = ["cluster", "join", "backup-to"].into_iter().find(is_set);
+        let wrong = ["cluster", "join"].into_iter().find(is_set);
         let options = &self.options;
         let own = [
             ("store-ca", &options.store_ca),
@@ -118,7 +117,7 @@ impl Effective {
         }
         match (self.store(), wrong) {
             (Some(_), Some(key)) => Err(format!(
-                "store and {key} do not go together: the other engine has its own members and its own backups"
+                "store and {key} do not go together: the other engine has its own members"
             )),
             _ => Ok(()),
         }

@@ -33,7 +33,6 @@
 //! See: docs/api.md, section "Admin plane".
 
 mod backup;
-pub(crate) mod backup_gauge;
 mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;

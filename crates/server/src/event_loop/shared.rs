@@ -11,7 +11,6 @@
 //!
 //! Not here: state of one event loop (`thread/mod.rs`), of one connection (`connection/`).
 
-use crate::admin::backup_gauge::BackupGauge;
 use crate::admin::metrics::LoopMetrics;
 use crate::audit::Audit;
 use crate::border_watch::BorderWatch;
@@ -203,8 +202,6 @@ pub(crate) struct Shared {
     pub(crate) bell: Bell,
     /// The checkpoints that backups read.
     pub(crate) checkpoints: Checkpoints,
-    /// How scheduled backups go.
-    pub(crate) backups: Arc<BackupGauge>,
     /// The state of restores.
     pub(crate) import: Import,
     pub(crate) poke: Poke,

@@ -9,7 +9,6 @@
 use super::doors::open;
 use super::starting::Starting;
 use crate::admin;
-use crate::admin::backup_gauge::BackupGauge;
 use crate::border_watch::BorderWatch;
 use crate::clients::connection;
 use crate::clients::listener::{self, Door};
@@ -163,11 +162,6 @@ impl Running {
     /// Tells when tokens and certificates change.
     pub fn border(&self) -> &BorderWatch {
         &self.shared.watch
-    }
-
-    /// Where a schedule of backups says how they go.
-    pub fn backup_gauge(&self) -> Arc<BackupGauge> {
-        Arc::clone(&self.shared.backups)
     }
 
     /// Where in its life the node is.

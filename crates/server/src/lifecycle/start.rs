@@ -397,7 +397,6 @@ fn share(
         ),
         pool: StorePool::new(settings.queue, settings.workers),
         bell: Bell::default(),
-        backups: Arc::default(),
         checkpoints: Checkpoints::new(&settings.data),
         import,
         poke: Poke::default(),

@@ -4,7 +4,7 @@
 //! files.rs   PEM files ─► configurations of rustls       keeper.rs   the ones in force, renewed on a change
 //! stream.rs  one connection: bytes in, bytes out           marks.rs    has a file changed?
 //! faults.rs  what a client is told about a certificate         authorities.rs   several CAs and their lists
-//! own.rs     the node as a client of itself                certificate.rs   names and times of a certificate
+//! certificate.rs   names and times of a certificate
 //! ```
 //!
 //! Invariants
@@ -21,7 +21,6 @@ mod faults;
 mod files;
 mod keeper;
 pub(crate) mod marks;
-mod own;
 mod stream;
 
 pub use certificate::CertificateFacts;
@@ -29,7 +28,6 @@ pub use faults::certificate_fault;
 pub(crate) use faults::link_fault;
 pub use files::{TlsClient, certificates, check_signed, private, server_name};
 pub(crate) use keeper::{Opening, Tls, clear_text};
-pub use own::{check_lets_itself_in, own_client};
 pub use rustls::ClientConfig;
 pub use rustls::pki_types::CertificateDer;
 pub use rustls::pki_types::PrivateKeyDer;

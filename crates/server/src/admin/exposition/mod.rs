@@ -112,21 +112,10 @@ impl Collector for ScrapeSources {
     }
 }
 
-/// Backups: checkpoints that are held, and how those of the own schedule go.
+/// Backups: checkpoints that are held.
 fn backups(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
     let held = shared.checkpoints.len() as u64;
-    page.gauge("checkpoints", "Checkpoints that backups hold.", held)?;
-    let Some(counts) = shared.backups.read(clock::wall_ms()) else {
-        return Ok(());
-    };
-    let help =
-        "Age of the last good backup of this node's schedule; of the schedule before the first.";
-    page.gauge("backup_age_seconds", help, counts.age_s)?;
-    let rows = [("made", counts.made), ("failed", counts.failed)];
-    let rows = rows.map(|(outcome, count)| ([("outcome", outcome)], count));
-    page.counters("backups", "Backups of this node's schedule.", rows)?;
-    let help = "Backups of this node's schedule behind which old ones could not be removed.";
-    page.counter("backup_prunes_failed", help, counts.kept)
+    page.gauge("checkpoints", "Checkpoints that backups hold.", held)
 }
 
 fn requests(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
