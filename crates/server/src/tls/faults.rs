@@ -16,44 +16,107 @@ use std::path::Path;
 /// The sentence about a session that was not made because of a certificate; `None` when `error` has
 /// another cause. No byte of the client's request was looked at then.
 pub fn certificate_fault(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    fault_of(error, sentence_of)
+    CLIENT.about(error)
 }
 
 /// The sentence about a connection between members that broke.
 pub(crate) fn link_fault(error: &io::Error) -> String {
-    let fault = fault_of(error, |tls| match tls {
-        Error::InvalidCertificate(bad) => Some(their_member(bad)),
-        Error::AlertReceived(alert) => our_member(*alert),
-        _ => None,
-    });
-    fault.unwrap_or_else(|| error.to_string())
+    MEMBER.about(error).unwrap_or_else(|| error.to_string())
 }
 
-fn fault_of(
-    error: &(dyn std::error::Error + 'static),
-    sentence: impl Fn(&Error) -> Option<String>,
-) -> Option<String> {
-    let mut cause = Some(error);
-    while let Some(found) = cause {
-        // An io::Error does not name the error that it wraps as its source.
-        let wrapped = found.downcast_ref::<io::Error>().and_then(|e| e.get_ref());
-        let tls = match wrapped {
-            Some(wrapped) => wrapped.downcast_ref::<Error>(),
-            None => found.downcast_ref::<Error>(),
-        };
-        if let Some(sentence) = tls.and_then(&sentence) {
-            return Some(sentence);
+/// The sentences for one reader.
+struct FaultWords {
+    /// The begin of a sentence about the other side's certificate, which is refused here.
+    refused: &'static str,
+    /// The way out when it is for another name.
+    for_another_name: &'static str,
+    /// The way out when no CA that is trusted here signed it.
+    of_another_ca: &'static str,
+    /// The other side misses a certificate.
+    wanted: &'static str,
+    /// The own certificate has ended there.
+    ended: &'static str,
+    /// The own certificate was taken back there.
+    taken_back: &'static str,
+    /// No CA that is trusted there signed the own certificate.
+    untrusted: &'static str,
+}
+
+const CLIENT: FaultWords = FaultWords {
+    refused: "the node's certificate is refused",
+    for_another_name: "use such a name in the URL, or make a certificate that has both (dendra cert \
+                       FOLDER --member HOST,OTHER --renew)",
+    of_another_ca: "another CA signed it: name that one with --ca. Or the node does not show the \
+                    certificates between its own and the CA: put them behind its own into its file \
+                    of --tls-cert",
+    wanted: "the node wants a certificate: show one with --cert and --key-file",
+    ended: "the node refuses the certificate of --cert: it has ended, or does not hold yet",
+    taken_back: "the node refuses the certificate of --cert: it was taken back",
+    untrusted: "the node refuses the certificate of --cert: show one of the CA that it trusts for \
+                clients (--tls-client-ca), and have the file of --cert hold the certificates between \
+                it and the CA, too",
+};
+
+const MEMBER: FaultWords = FaultWords {
+    refused: "its certificate is refused here",
+    for_another_name: "make one with the host of its URL (dendra cert FOLDER --member HOST --renew)",
+    of_another_ca: "another CA signed it: have the file of --tls-peer-ca here hold that CA, too. Or \
+                    it does not show the certificates between its own and the CA: put them behind \
+                    its own into its file of --tls-cert",
+    wanted: "it wants a certificate: start this member with --tls-peer-ca",
+    ended: "it refuses this member's certificate: it has ended, or does not hold yet there",
+    taken_back: "it refuses this member's certificate: it was taken back",
+    untrusted: "it refuses this member's certificate: have the file of --tls-peer-ca there hold the \
+                CA that signed it, too, and the file of --tls-cert here the certificates between",
+};
+
+impl FaultWords {
+    /// `None` when `error` has another cause than a certificate.
+    fn about(&self, error: &(dyn std::error::Error + 'static)) -> Option<String> {
+        let mut cause = Some(error);
+        while let Some(found) = cause {
+            // An io::Error does not name the error that it wraps as its source.
+            let wrapped = found.downcast_ref::<io::Error>().and_then(|e| e.get_ref());
+            let tls = match wrapped {
+                Some(wrapped) => wrapped.downcast_ref::<Error>(),
+                None => found.downcast_ref::<Error>(),
+            };
+            let sentence = match tls {
+                Some(Error::InvalidCertificate(bad)) => Some(self.refusal(bad)),
+                Some(Error::AlertReceived(alert)) => self.alert(*alert).map(str::to_owned),
+                _ => None,
+            };
+            if sentence.is_some() {
+                return sentence;
+            }
+            cause = found.source();
         }
-        cause = found.source();
+        None
     }
-    None
-}
 
-fn sentence_of(error: &Error) -> Option<String> {
-    match error {
-        Error::InvalidCertificate(bad) => Some(theirs(bad)),
-        Error::AlertReceived(alert) => ours(*alert),
-        _ => None,
+    fn refusal(&self, bad: &CertificateError) -> String {
+        let remedy = match bad {
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                self.for_another_name
+            }
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => self.of_another_ca,
+            _ => remedy_by_time(bad),
+        };
+        format!("{} ({bad}): {remedy}", self.refused)
+    }
+
+    fn alert(&self, alert: AlertDescription) -> Option<&'static str> {
+        match alert {
+            AlertDescription::CertificateRequired => Some(self.wanted),
+            AlertDescription::CertificateExpired => Some(self.ended),
+            AlertDescription::CertificateRevoked => Some(self.taken_back),
+            AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
+            | AlertDescription::UnknownCA
+            | AlertDescription::UnsupportedCertificate => Some(self.untrusted),
+            _ => None,
+        }
     }
 }
 
@@ -69,39 +132,6 @@ fn remedy_by_time(bad: &CertificateError) -> &'static str {
         }
         _ => "put another one there",
     }
-}
-
-/// The other side's certificate is not good for this client.
-fn theirs(bad: &CertificateError) -> String {
-    let remedy = match bad {
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "use such a name in the URL, or make a certificate that has both (dendra cert FOLDER \
-             --member HOST,OTHER --renew)"
-        }
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "another CA signed it: name that one with --ca. Or the node does not show the \
-             certificates between its own and the CA: put them behind its own into its file of \
-             --tls-cert"
-        }
-        _ => remedy_by_time(bad),
-    };
-    format!("the node's certificate is refused ({bad}): {remedy}")
-}
-
-/// The other member's certificate is not good for this one.
-fn their_member(bad: &CertificateError) -> String {
-    let remedy = match bad {
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "make one with the host of its URL (dendra cert FOLDER --member HOST --renew)"
-        }
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "another CA signed it: have the file of --tls-peer-ca here hold that CA, too. Or it \
-             does not show the certificates between its own and the CA: put them behind its own \
-             into its file of --tls-cert"
-        }
-        _ => remedy_by_time(bad),
-    };
-    format!("its certificate is refused here ({bad}): {remedy}")
 }
 
 /// The sentence about the own certificate of the member at `host`, which the others do not take.
@@ -145,57 +175,6 @@ pub(super) fn own_fault(fault: &OwnFault, settings: &TlsSettings, host: &str) ->
             remedy_by_time(bad)
         ),
     }
-}
-
-/// The other member does not take this one's certificate, or misses one.
-fn our_member(alert: AlertDescription) -> Option<String> {
-    let sentence = match alert {
-        AlertDescription::CertificateRequired => {
-            "it wants a certificate: start this member with --tls-peer-ca"
-        }
-        AlertDescription::CertificateExpired => {
-            "it refuses this member's certificate: it has ended, or does not hold yet there"
-        }
-        AlertDescription::CertificateRevoked => {
-            "it refuses this member's certificate: it was taken back"
-        }
-        AlertDescription::BadCertificate
-        | AlertDescription::CertificateUnknown
-        | AlertDescription::DecryptError
-        | AlertDescription::UnknownCA
-        | AlertDescription::UnsupportedCertificate => {
-            "it refuses this member's certificate: have the file of --tls-peer-ca there hold the \
-             CA that signed it, too, and the file of --tls-cert here the certificates between"
-        }
-        _ => return None,
-    };
-    Some(sentence.to_owned())
-}
-
-/// The other side does not take this client's certificate, or misses one.
-fn ours(alert: AlertDescription) -> Option<String> {
-    let sentence = match alert {
-        AlertDescription::CertificateRequired => {
-            "the node wants a certificate: show one with --cert and --key-file"
-        }
-        AlertDescription::CertificateExpired => {
-            "the node refuses the certificate of --cert: it has ended, or does not hold yet"
-        }
-        AlertDescription::CertificateRevoked => {
-            "the node refuses the certificate of --cert: it was taken back"
-        }
-        AlertDescription::BadCertificate
-        | AlertDescription::CertificateUnknown
-        | AlertDescription::DecryptError
-        | AlertDescription::UnknownCA
-        | AlertDescription::UnsupportedCertificate => {
-            "the node refuses the certificate of --cert: show one of the CA that it trusts for \
-             clients (--tls-client-ca), and have the file of --cert hold the certificates between \
-             it and the CA, too"
-        }
-        _ => return None,
-    };
-    Some(sentence.to_owned())
 }
 
 #[cfg(test)]
