@@ -1,26 +1,20 @@
 //! The files by which a front door and its engine know each other, and their renewal.
 //!
-//! ```text
-//! each second: have the files changed? ─┬─ read, all of use ─► in force for the next connection
-//! SIGHUP: in any case ──────────────────┴─ not of use       ─► warning, counted; the old ones stay
-//! ```
-//!
 //! Invariants
 //! 1. The files in force were read whole and fit together.
 //! 2. A request under way stays on its connection; the next one goes over a new connection.
 //!
-//! Not here: the files of the node's own port (`tls/keeper.rs`), the calls of `look`
-//! (`clients/listener.rs`).
+//! Not here: when they are read again (`tls/file_watch.rs`), the files of the node's own port
+//! (`tls/keeper.rs`), the calls of `look` (`clients/listener.rs`).
 //! See: docs/stores.md.
 
 use super::dial::SealedDial;
 use crate::limits;
-use crate::tls::marks::{FileMark, mark};
+use crate::tls::file_watch::FileWatch;
 use crate::tls::{TlsClient, private};
 use dendra_stores::{ClearDial, EngineDial, EngineFace, EngineLogin, StoreAccess};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Which files; none = clear text, and no user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,13 +28,10 @@ pub struct StoreFiles {
 }
 
 impl StoreFiles {
-    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+    fn all(&self) -> impl Iterator<Item = &Path> {
         let pair = self.pair.iter().flat_map(|(cert, key)| [cert, key]);
-        self.ca.iter().chain(pair).chain(&self.login)
-    }
-
-    fn marks(&self) -> Vec<FileMark> {
-        self.all().map(|path| mark(path)).collect()
+        let all = self.ca.iter().chain(pair).chain(&self.login);
+        all.map(PathBuf::as_path)
     }
 
     fn read(&self) -> Result<(Option<TlsClient>, Option<EngineLogin>), String> {
@@ -67,9 +58,7 @@ pub struct StorePapers {
     files: StoreFiles,
     sealed: Option<Arc<SealedDial>>,
     face: Arc<EngineFace>,
-    seen: Mutex<Vec<FileMark>>,
-    renewed: AtomicU64,
-    not_renewed: AtomicU64,
+    pub(crate) watch: FileWatch,
 }
 
 impl StorePapers {
@@ -78,15 +67,13 @@ impl StorePapers {
     /// # Errors
     /// A sentence about the one that is of no use.
     pub fn open(files: StoreFiles) -> Result<StorePapers, String> {
-        let seen = files.marks();
+        let watch = FileWatch::new("the files for the store", files.all());
         let (client, login) = files.read()?;
         Ok(StorePapers {
             files,
             sealed: client.map(|client| Arc::new(SealedDial::new(&client))),
             face: Arc::new(EngineFace::new(login)),
-            seen: Mutex::new(seen),
-            renewed: AtomicU64::new(0),
-            not_renewed: AtomicU64::new(0),
+            watch,
         })
     }
 
@@ -107,38 +94,16 @@ impl StorePapers {
         self.files.all().next().is_some()
     }
 
-    /// Readings that were of use, and those that were not.
-    pub(crate) fn readings(&self) -> (u64, u64) {
-        let order = Ordering::Relaxed;
-        (self.renewed.load(order), self.not_renewed.load(order))
-    }
-
     /// Reads the files again, if they have changed or `is_asked`.
     pub(crate) fn look(&self, is_asked: bool) {
-        let now = self.files.marks();
-        let mut seen = self.seen.lock().expect("no holder panics");
-        if *seen == now && !is_asked {
-            return;
-        }
-        *seen = now;
-        drop(seen);
-        match self.files.read() {
-            Ok((client, login)) => {
-                if let (Some(sealed), Some(client)) = (&self.sealed, client) {
-                    sealed.renew(&client);
-                }
-                self.face.renew(login);
-                self.renewed.fetch_add(1, Ordering::Relaxed);
-                tracing::info!("the files for the store were read again and are in force");
+        self.watch.look(self.files.all(), is_asked, || {
+            let (client, login) = self.files.read()?;
+            if let (Some(sealed), Some(client)) = (&self.sealed, client) {
+                sealed.renew(&client);
             }
-            Err(sentence) => {
-                self.not_renewed.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(
-                    sentence,
-                    "the files for the store were read again and are of no use: the old ones stay in force"
-                );
-            }
-        }
+            self.face.renew(login);
+            Ok(())
+        });
     }
 }
 
@@ -146,7 +111,7 @@ impl StorePapers {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
+    use std::sync::atomic::Ordering::Relaxed;
 
     fn write(path: &Path, text: &str) {
         std::fs::write(path, text).expect("written");
@@ -171,15 +136,16 @@ mod tests {
         write(&path, "nobody at all");
         papers.look(false);
         assert_eq!((user().as_str(), face.renewals()), ("one", 0));
-        assert_eq!(papers.readings(), (0, 1));
+        let readings = || [&papers.watch.taken, &papers.watch.refused].map(|n| n.load(Relaxed));
+        assert_eq!(readings(), [0, 1]);
         papers.look(false);
-        assert_eq!(papers.readings(), (0, 1), "it is not read again and again");
+        assert_eq!(readings(), [0, 1], "it is not read again and again");
         write(&path, "app:another");
         papers.look(false);
         assert_eq!((user().as_str(), face.renewals()), ("another", 1));
         // A signal has them read even if no sign shows that they have changed.
         papers.look(true);
-        assert_eq!(papers.readings(), (2, 1));
+        assert_eq!(readings(), [2, 1]);
     }
 
     #[test]

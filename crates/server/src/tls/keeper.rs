@@ -1,10 +1,5 @@
 //! The configurations in force, and their renewal while the node runs.
 //!
-//! ```text
-//! each second: have the files changed? ─┬─ read, all of use ─► in force for the next handshake
-//! SIGHUP: in any case ──────────────────┴─ not of use       ─► warning, counted; the old ones stay
-//! ```
-//!
 //! Invariants
 //! 1. There is always a configuration of which every part was read whole and fits.
 //! 2. A session that is open stays as it is; the next handshake uses the current files.
@@ -13,14 +8,14 @@
 //! 4. A certificate that the other members would not take from this one never replaces one that
 //!    they take. A list of revoked certificates comes into force, also where it has this node's
 //!    own.
-//! 5. Files that are of no use are read again when they change once more, or at the next SIGHUP.
 //!
-//! Not here: reading the files (`files.rs`), the calls of `look` (`lifecycle/mod.rs`).
+//! Not here: reading the files (`files.rs`), when they are read again (`file_watch.rs`), the calls
+//! of `look` (`clients/listener.rs`).
 //! See: docs/operating.md, section "Certificates".
 
 use super::faults::{link_fault, own_fault};
+use super::file_watch::{FileLook, FileWatch};
 use super::files::{self, Configs, FileTerm, LinkConfigs, OWN_FILE, server_name};
-use super::marks::{FileMark, mark};
 use super::stream::ByteStream;
 use crate::border_watch::BorderWatch;
 use crate::event_loop::clock;
@@ -84,10 +79,6 @@ pub(crate) struct TlsGauges {
     pub(crate) failed: AtomicU64,
     /// Connections that spoke clear text to a port of TLS.
     pub(crate) clear: AtomicU64,
-    /// Readings of the files that were of use.
-    pub(crate) renewed: AtomicU64,
-    /// Readings that were not.
-    pub(crate) not_renewed: AtomicU64,
 }
 
 /// See the module.
@@ -97,7 +88,7 @@ pub(crate) struct Tls {
     /// The host of this member's URL; `None` = other members never call it.
     member: Option<String>,
     configs: ArcSwap<Configs>,
-    seen: Mutex<Vec<FileMark>>,
+    pub(crate) files: FileWatch,
     /// From when the certificate in the file holds, in seconds since 1970; 0 = none is waited for.
     holds_from_s: AtomicI64,
     /// When it was said last that a certificate ends soon.
@@ -133,12 +124,12 @@ impl Tls {
         member: Option<String>,
         watch: Arc<BorderWatch>,
     ) -> Result<Tls, String> {
-        let seen = settings.files().map(mark).collect();
+        let files = FileWatch::new("certificates and keys", settings.files());
         let tls = Tls {
             settings: settings.clone(),
             member,
             configs: ArcSwap::from_pointee(files::read(settings)?),
-            seen: Mutex::new(seen),
+            files,
             holds_from_s: AtomicI64::new(0),
             warned: Mutex::new(None),
             watch,
@@ -360,36 +351,27 @@ impl Tls {
     pub(crate) fn look(&self, is_asked: bool) {
         let now_s = (clock::wall_ms() / 1_000) as i64;
         self.warn_of_end(now_s);
-        let now: Vec<FileMark> = self.settings.files().map(mark).collect();
-        let mut seen = self.seen.lock().expect("no holder panics");
         let holds_from_s = self.holds_from_s.load(Ordering::Relaxed);
         let holds_now = holds_from_s > 0 && now_s >= holds_from_s;
-        if *seen == now && !is_asked && !holds_now {
-            return;
+        let is_due = is_asked || holds_now;
+        let read = || self.renew(now_s);
+        match self.files.look(self.settings.files(), is_due, read) {
+            FileLook::NotDue => {}
+            FileLook::Taken => self.watch.note(|state| state.files_taken += 1),
+            FileLook::Refused => self.watch.note(|state| state.files_refused += 1),
         }
-        *seen = now;
-        drop(seen);
+    }
+
+    /// Reads the files and puts them into force.
+    fn renew(&self, now_s: i64) -> Result<(), String> {
         self.holds_from_s.store(0, Ordering::Relaxed);
-        let read = files::read(&self.settings);
-        let read = read.and_then(|configs| self.not_shut_out(configs, now_s));
-        match read.and_then(|configs| self.not_worse(configs, now_s)) {
-            Ok(configs) => {
-                self.configs.store(Arc::new(configs));
-                self.warn_of_begin(now_s);
-                self.gauges.renewed.fetch_add(1, Ordering::Relaxed);
-                *self.warned.lock().expect("no holder panics") = None;
-                self.watch.note(|state| state.files_taken += 1);
-                tracing::info!("certificates and keys were read again and are in force");
-            }
-            Err(sentence) => {
-                self.gauges.not_renewed.fetch_add(1, Ordering::Relaxed);
-                self.watch.note(|state| state.files_refused += 1);
-                tracing::warn!(
-                    sentence,
-                    "certificates and keys were read again and are of no use: the old ones stay in force"
-                );
-            }
-        }
+        let configs = files::read(&self.settings)?;
+        let configs = self.not_shut_out(configs, now_s)?;
+        let configs = self.not_worse(configs, now_s)?;
+        self.configs.store(Arc::new(configs));
+        self.warn_of_begin(now_s);
+        *self.warned.lock().expect("no holder panics") = None;
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! files.rs   PEM files ─► configurations of rustls       keeper.rs   the ones in force, renewed on a change
-//! stream.rs  one connection: bytes in, bytes out           marks.rs    has a file changed?
+//! stream.rs  one connection: bytes in, bytes out           file_watch.rs   have files changed?
 //! faults.rs  what a client is told about a certificate         authorities.rs   several CAs and their lists
 //! certificate.rs   names and times of a certificate
 //! ```
@@ -18,9 +18,9 @@
 mod authorities;
 mod certificate;
 mod faults;
+pub(crate) mod file_watch;
 mod files;
 mod keeper;
-pub(crate) mod marks;
 mod stream;
 
 pub use certificate::CertificateFacts;

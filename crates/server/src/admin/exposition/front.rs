@@ -12,6 +12,7 @@ use crate::limits;
 use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) fn page(page: &mut MetricsPage<'_>, desk: &FrontDesk) -> fmt::Result {
     let answers = desk.gauges.silence().is_none();
@@ -41,21 +42,21 @@ pub(super) fn page(page: &mut MetricsPage<'_>, desk: &FrontDesk) -> fmt::Result 
     for (name, help, value) in gauges {
         page.gauge(name, help, value)?;
     }
-    let (renewed, refused) = desk.papers.readings();
+    let watch = &desk.papers.watch;
     let readings = [
         (
             "front_files_renewed",
             "Readings of the files for the engine after the first that were of use.",
-            renewed,
+            &watch.taken,
         ),
         (
             "front_files_refused",
             "Readings of those files that were of no use: the ones before stayed in force.",
-            refused,
+            &watch.refused,
         ),
     ];
-    for (name, help, value) in readings {
-        page.counter(name, help, value)?;
+    for (name, help, count) in readings {
+        page.counter(name, help, count.load(Relaxed))?;
     }
     let mut family = page.0.encode_descriptor(
         "front_seconds",

@@ -369,12 +369,12 @@ fn door(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         (
             "tls_files_renewed",
             "Readings of changed certificates and keys that are in force.",
-            &gauges.renewed,
+            &tls.files.taken,
         ),
         (
             "tls_files_refused",
             "Readings of changed certificates and keys that were of no use: the old ones stay in force.",
-            &gauges.not_renewed,
+            &tls.files.refused,
         ),
     ];
     for (name, help, counter) in counters {
