@@ -30,9 +30,10 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Longest file of certificates or of a key: a longer one is something else.
@@ -40,9 +41,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The node's own certificate, as terms and metrics name it.
 pub(crate) const OWN_FILE: &str = "certificate";
 /// Both sides speak only this inside.
-pub(super) const PROTOCOL: &[u8] = b"http/1.1";
+const PROTOCOL: &[u8] = b"http/1.1";
 
-pub(super) fn provider() -> Arc<CryptoProvider> {
+fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
@@ -53,7 +54,7 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 pub fn private(path: &Path, what: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
     let name = path.display();
     let unreadable = |e| format!("{what}, {name}, cannot be read ({e}): check its path and rights");
-    let mut file = std::fs::File::open(path).map_err(unreadable)?;
+    let file = File::open(path).map_err(unreadable)?;
     let found = file.metadata().map_err(unreadable)?;
     if found.is_dir() {
         return Err(format!("{what}, {name}, is a folder: name a file"));
@@ -65,17 +66,22 @@ pub fn private(path: &Path, what: &str, bytes_max: u64) -> Result<Vec<u8>, Strin
             mode & 0o7777
         ));
     }
+    let read = content(file, bytes_max).map_err(unreadable)?;
+    read.ok_or_else(|| too_long(path, what, bytes_max))
+}
+
+/// All bytes of a file; `None` = it has more than `bytes_max`.
+fn content(file: File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    Read::by_ref(&mut file)
-        .take(bytes_max + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if bytes.len() as u64 > bytes_max {
-        return Err(format!(
-            "{what}, {name}, has more than {bytes_max} bytes, so it is something else: check its path"
-        ));
-    }
-    Ok(bytes)
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= bytes_max).then_some(bytes))
+}
+
+fn too_long(path: &Path, what: &str, bytes_max: u64) -> String {
+    let name = path.display();
+    format!(
+        "{what}, {name}, has more than {bytes_max} bytes, so it is something else: check its path"
+    )
 }
 
 /// The certificates in a file, as PEM; `what` names it in sentences.
@@ -93,18 +99,10 @@ pub fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'stati
 /// The items in a file, as PEM; `lacks` is the end of the sentence about a file without one.
 fn pem_items<T: PemObject>(path: &Path, what: &str, lacks: &str) -> Result<Vec<T>, String> {
     let name = path.display();
-    let read = std::fs::File::open(path).and_then(|file| {
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    });
-    let bytes =
-        read.map_err(|e| format!("{what}, {name}, cannot be read ({e}): check its path"))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!(
-            "{what}, {name}, has more than {FILE_BYTES_MAX} bytes, so it is something else: check its path"
-        ));
-    }
+    let read = File::open(path).and_then(|file| content(file, FILE_BYTES_MAX));
+    let bytes = read
+        .map_err(|e| format!("{what}, {name}, cannot be read ({e}): check its path"))?
+        .ok_or_else(|| too_long(path, what, FILE_BYTES_MAX))?;
     let found: Result<Vec<T>, _> = T::pem_slice_iter(&bytes).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -128,33 +126,40 @@ fn not_whole(what: &str, path: &Path, bad: &pem::Error) -> String {
     }
 }
 
-fn roots(path: &Path, what: &str, roots: &mut RootCertStore) -> Result<(), String> {
-    for certificate in certificates(path, what)? {
-        roots
-            .add(certificate)
+/// Adds the CAs in a file to `store`, and returns their certificates.
+fn roots(
+    path: &Path,
+    what: &str,
+    store: &mut RootCertStore,
+) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = certificates(path, what)?;
+    for certificate in &found {
+        store
+            .add(certificate.clone())
             .map_err(|bad| format!("{what}, {}, cannot be trusted: {bad}", path.display()))?;
     }
-    Ok(())
+    Ok(found)
 }
 
-pub(super) fn pair(cert: &Path, key: &Path) -> Result<CertifiedKey, String> {
+fn pair(cert: &Path, key: &Path) -> Result<Arc<OnePair>, String> {
     let chain = certificates(cert, "the certificate")?;
     let bytes = private(key, "the key", FILE_BYTES_MAX)?;
     let parsed = PrivateKeyDer::from_pem_slice(&bytes);
     let parsed = parsed.map_err(|bad| not_whole("the key", key, &bad))?;
-    CertifiedKey::from_der(chain, parsed, &provider()).map_err(|bad| {
+    let pair = CertifiedKey::from_der(chain, parsed, &provider()).map_err(|bad| {
         format!(
             "the certificate {} and the key {} do not fit together ({bad}): name the pair that was \
              made at one time",
             cert.display(),
             key.display()
         )
-    })
+    })?;
+    Ok(Arc::new(OnePair(Arc::new(pair))))
 }
 
 /// Always the same pair: a node has one name.
 #[derive(Debug)]
-pub(super) struct OnePair(pub(super) Arc<CertifiedKey>);
+struct OnePair(Arc<CertifiedKey>);
 
 impl rustls::server::ResolvesServerCert for OnePair {
     fn resolve(&self, _hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
@@ -238,37 +243,34 @@ impl OwnFault {
     }
 }
 
-/// The term of the certificate in a file, in seconds of Unix time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The term of the certificate in a file that ends first, in seconds of Unix time.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileTerm {
     /// `certificate`, `client-ca`, `peer-ca`.
     pub(crate) file: &'static str,
+    pub(super) path: PathBuf,
     pub(crate) from_s: i64,
     pub(crate) until_s: i64,
 }
 
-/// The files whose terms are looked at.
-pub(crate) fn terms_of(settings: &TlsSettings) -> impl Iterator<Item = (&'static str, &Path)> {
-    let files = [
-        (OWN_FILE, Some(settings.cert.as_path())),
-        ("client-ca", settings.client_ca.as_deref()),
-        ("peer-ca", settings.peer_ca.as_deref()),
-    ];
-    files
-        .into_iter()
-        .filter_map(|(file, path)| Some((file, path?)))
-}
-
-/// The term of the certificate in a file that ends first.
-fn term(file: &'static str, path: &Path) -> Result<Option<FileTerm>, String> {
-    let read = certificates(path, file)?;
-    let facts = read.iter().filter_map(|it| CertificateFacts::read(it).ok());
-    let first = facts.min_by_key(|facts| facts.until_s);
-    Ok(first.map(|facts| FileTerm {
-        file,
-        from_s: facts.from_s,
-        until_s: facts.until_s,
-    }))
+impl FileTerm {
+    /// `None` = no certificate of the file says how long it holds.
+    fn of(
+        file: &'static str,
+        path: &Path,
+        certificates: &[CertificateDer<'_>],
+    ) -> Option<FileTerm> {
+        let facts = certificates
+            .iter()
+            .filter_map(|it| CertificateFacts::read(it).ok());
+        let first = facts.min_by_key(|facts| facts.until_s)?;
+        Some(FileTerm {
+            file,
+            path: path.to_owned(),
+            from_s: first.from_s,
+            until_s: first.until_s,
+        })
+    }
 }
 
 /// Certificates that were taken back.
@@ -292,25 +294,16 @@ pub(crate) struct LinkConfigs {
 /// A sentence about the first that is of no use.
 pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
     let unusable = |bad: &dyn std::fmt::Display| format!("TLS cannot be used: {bad}");
-    let own = Arc::new(OnePair(Arc::new(pair(&settings.cert, &settings.key)?)));
+    let own = pair(&settings.cert, &settings.key)?;
     let revoked = revoked(settings.revoked.as_deref())?;
-    let links = settings
-        .peer_ca
-        .as_deref()
-        .map(|path| {
-            let mut store = RootCertStore::empty();
-            roots(path, "the CA of the members", &mut store)?;
-            links(&store, &own, &revoked).map_err(|bad| unusable(&bad))
-        })
+    let (members, member_term) = authority(&settings.peer_ca, "peer-ca", "the CA of the members")?;
+    let links = (!members.is_empty())
+        .then(|| links(&members, &own, &revoked).map_err(|bad| unusable(&bad)))
         .transpose()?;
+    let ca = authority(&settings.client_ca, "client-ca", "the CA of the clients")?;
     // A member is a client, too: it shows its certificate where clients show theirs.
-    let mut store = RootCertStore::empty();
-    if let Some(path) = &settings.client_ca {
-        roots(path, "the CA of the clients", &mut store)?;
-    }
-    if let Some(path) = &settings.peer_ca {
-        roots(path, "the CA of the members", &mut store)?;
-    }
+    let (mut store, client_term) = ca;
+    store.roots.extend(members.roots);
     let want = match settings.client_ca {
         Some(_) => CertificateWant::Required,
         None => CertificateWant::Optional,
@@ -326,18 +319,30 @@ pub(crate) fn read(settings: &TlsSettings) -> Result<Configs, String> {
         .map(|clients| Arc::new(clients.wanting(CertificateWant::Optional)));
     let server = server_of(&own, clients.as_ref()).map_err(|bad| unusable(&bad))?;
     let admin = server_of(&own, optional.as_ref()).map_err(|bad| unusable(&bad))?;
-    let mut terms = Vec::new();
-    for (file, path) in terms_of(settings) {
-        terms.extend(term(file, path)?);
-    }
+    let own_term = FileTerm::of(OWN_FILE, &settings.cert, &own.0.cert);
+    let terms = [own_term, client_term, member_term].into_iter().flatten();
     Ok(Configs {
         server: Arc::new(server),
         admin: Arc::new(admin),
         links,
-        terms,
+        terms: terms.collect(),
         own: Arc::clone(&own.0),
         clients,
     })
+}
+
+/// The CAs in a file, and the term of the one that ends first; none where no file is named.
+fn authority(
+    path: &Option<PathBuf>,
+    file: &'static str,
+    what: &str,
+) -> Result<(RootCertStore, Option<FileTerm>), String> {
+    let mut store = RootCertStore::empty();
+    let Some(path) = path else {
+        return Ok((store, None));
+    };
+    let found = roots(path, what, &mut store)?;
+    Ok((store, FileTerm::of(file, path, &found)))
 }
 
 /// The server's side of a port. Each has keys of tickets of its own, so that a session that was
@@ -366,19 +371,30 @@ fn links(
     revoked: &[CertificateRevocationListDer<'static>],
 ) -> Result<LinkConfigs, String> {
     let members = Arc::new(MemberAuthorities::new(store, revoked, &provider())?);
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(rustls::ALL_VERSIONS)
-        .map_err(|bad| bad.to_string())?;
-    // rustls calls each verifier that is not its own dangerous: this one asks several of its own.
-    let mut client = builder
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::clone(&members) as Arc<_>)
-        .with_client_cert_resolver(Arc::clone(own) as Arc<_>);
-    client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    let client = client_of(Arc::clone(&members) as Arc<_>, Some(Arc::clone(own)))?;
     Ok(LinkConfigs {
         client: Arc::new(client),
         members,
     })
+}
+
+/// The client's side of a connection: `servers` checks the certificates of servers, `own` is shown.
+fn client_of(
+    servers: Arc<dyn ServerCertVerifier>,
+    own: Option<Arc<OnePair>>,
+) -> Result<ClientConfig, String> {
+    // rustls calls each verifier that is not its own dangerous: one here asks several of its own.
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(rustls::ALL_VERSIONS)
+        .map_err(|bad| bad.to_string())?
+        .dangerous()
+        .with_custom_certificate_verifier(servers);
+    let mut client = match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => builder.with_client_cert_resolver(own),
+    };
+    client.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(client)
 }
 
 /// The TLS settings of a node's client: a CA that it trusts, and a pair of its own where the node
@@ -402,18 +418,8 @@ impl TlsClient {
         let servers = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())
             .build()
             .map_err(|bad| bad.to_string())?;
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(rustls::ALL_VERSIONS)
-            .map_err(|bad| bad.to_string())?
-            .with_webpki_verifier(Arc::clone(&servers));
-        let mut config = match own {
-            None => builder.with_no_client_auth(),
-            Some((cert, key)) => {
-                let own = OnePair(Arc::new(pair(cert, key)?));
-                builder.with_client_cert_resolver(Arc::new(own))
-            }
-        };
-        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let own = own.map(|(cert, key)| pair(cert, key)).transpose()?;
+        let config = client_of(Arc::clone(&servers) as Arc<_>, own)?;
         Ok(TlsClient(Arc::new(config), servers))
     }
 }

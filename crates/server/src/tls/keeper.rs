@@ -269,7 +269,7 @@ impl Tls {
             return;
         }
         *warned = Some(Instant::now());
-        let (file, days) = (self.path_of(first), first.days_left(now_s));
+        let (file, days) = (first.path.display(), first.days_left(now_s));
         if first.until_s < now_s {
             tracing::error!(%file, "a certificate has ended: put a new one in its place")
         } else {
@@ -285,20 +285,13 @@ impl Tls {
     fn warn_of_begin(&self, now_s: i64) {
         for term in self.terms().iter().filter(|term| term.from_s > now_s) {
             tracing::warn!(
-                file = %self.path_of(term),
+                file = %term.path.display(),
                 seconds = term.from_s - now_s,
                 "a certificate does not hold yet, and no client and no member takes it until it \
                  does: put one there that holds, or compare the clock of this machine with that \
                  of the machine that made it"
             );
         }
-    }
-
-    /// The file that has this term.
-    fn path_of(&self, term: &FileTerm) -> std::path::Display<'_> {
-        let path = files::terms_of(&self.settings).find(|(file, _)| *file == term.file);
-        let (_, path) = path.expect("a term is of a file of the settings");
-        path.display()
     }
 
     /// Refuses files with which the other members would not take this one's certificate, where they
@@ -326,7 +319,7 @@ impl Tls {
 
     /// Refuses a certificate of this node that does not hold now in the place of one that does.
     fn not_worse(&self, read: Configs, now_s: i64) -> Result<Configs, String> {
-        let own = |terms: &[FileTerm]| terms.iter().copied().find(|it| it.file == OWN_FILE);
+        let own = |terms: &[FileTerm]| terms.iter().find(|it| it.file == OWN_FILE).cloned();
         let holds = |it: &FileTerm| (it.from_s..=it.until_s).contains(&now_s);
         let current = own(&self.terms()).filter(holds);
         let next = own(&read.terms).filter(|it| !holds(it));
