@@ -119,7 +119,7 @@ pub(crate) fn authority(folder: &Path) -> Result<Option<Issuer<'static, KeyPair>
     if !key_path.exists() && !cert_path.exists() {
         return Ok(None);
     }
-    let key = dendra_server::tls::private(&key_path, "the key of the CA", 1 << 20);
+    let key = dendra_server::secret(&key_path, "the key of the CA", 1 << 20);
     let key = PrivateKeyDer::from_pem_slice(&key.map_err(Failure::usage)?);
     let key = key.ok().and_then(|der| KeyPair::try_from(&der).ok());
     match key {

@@ -8,11 +8,12 @@
 //!
 //! lifecycle/     start, signals, stop            settings/      the operator's decisions
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox
-//! backend.rs     carries operations out          disk/          threads that may wait for the disk
-//! peers/         the node, links of members      admin/         pages for people and scrapers
-//! front/         an engine of others behind the door
+//! exchange/      one connection's bytes          waiting/       gates, rooms, seats, ends
+//! peers/         the node, links of members      disk/          threads that may wait for the disk
+//! front/         an engine of others behind it   admin/         pages for people and scrapers
 //! tls/           sealed connections               rights/        tokens, and their grants
 //! start_error.rs why a node did not start        limits.rs      bounds
+//! clock.rs, random.rs, secret_file.rs, meter.rs  the ground: time, chance, files, rates
 //! ```
 //!
 //! Invariants
@@ -24,24 +25,29 @@
 
 mod admin;
 mod audit;
-mod backend;
 mod border;
 mod border_watch;
 mod clients;
+mod clock;
 mod disk;
 mod event_loop;
+mod exchange;
 mod front;
 #[cfg(test)]
 #[path = "../../base/tests/legal/mod.rs"]
 mod legal;
 mod lifecycle;
 pub mod limits;
+mod meter;
 mod peers;
+mod random;
 mod retry_after;
 mod rights;
+mod secret_file;
 pub mod settings;
 mod start_error;
 pub mod tls;
+mod waiting;
 
 pub use admin::profile::SampledAlloc;
 pub use border_watch::{BorderState, BorderWatch};
@@ -50,5 +56,6 @@ pub use disk::large::LargeApart;
 pub use event_loop::shared::Phase;
 pub use front::{StoreFiles, StorePapers};
 pub use lifecycle::{ExitReason, Running, Server, serve, serve_front};
+pub use secret_file::secret;
 pub use settings::{Settings, Timeouts};
 pub use start_error::StartError;

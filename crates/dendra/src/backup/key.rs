@@ -19,7 +19,7 @@ const FILE_BYTES_MAX: u64 = 1 << 10;
 /// Reads the file of a key.
 pub(crate) fn read(path: &Path) -> Result<BackupKey, Failure> {
     let what = "the key of the backups";
-    let bytes = dendra_server::tls::private(path, what, FILE_BYTES_MAX);
+    let bytes = dendra_server::secret(path, what, FILE_BYTES_MAX);
     let bytes = bytes.map_err(Failure::usage)?;
     let text = String::from_utf8_lossy(&bytes);
     match parse(text.trim()) {

@@ -113,7 +113,7 @@ const TOKEN_FILE_BYTES_MAX: u64 = 1 << 10;
 fn token(args: &AccessArgs) -> Result<Option<String>, Failure> {
     let text = match (&args.token_file, std::env::var("DENDRA_TOKEN")) {
         (Some(path), _) => {
-            let bytes = dendra_server::tls::private(path, "the token", TOKEN_FILE_BYTES_MAX);
+            let bytes = dendra_server::secret(path, "the token", TOKEN_FILE_BYTES_MAX);
             let bytes = bytes.map_err(Failure::usage)?;
             if bytes.trim_ascii().is_empty() {
                 return Err(Failure::usage(format!(

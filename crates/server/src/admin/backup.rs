@@ -23,10 +23,10 @@
 //! See: docs/format/backup.md, docs/api.md, section "Admin plane".
 
 use super::numbers;
+use crate::clock;
 use crate::disk::checkpoint_readers::CheckpointReaders;
 use crate::disk::checkpoints::{Checkpoint, CheckpointEnd, CheckpointFile, NoCheckpoint};
 use crate::disk::import::{self, CommitPath, KeptPage, NotImported, Numbering, RestoreState};
-use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits::{
     CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX, RESTORE_PAGES_BYTES_MAX,

@@ -43,8 +43,8 @@ pub(crate) mod tally;
 
 use crate::audit::{self, Audit, AuditEvent, AuditKind, Port};
 use crate::border::Border;
+use crate::clock;
 use crate::disk::fullness;
-use crate::event_loop::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::front::desk::FrontDesk;
 use crate::limits;

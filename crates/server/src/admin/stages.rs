@@ -21,7 +21,7 @@
 //! and help texts (`exposition/`). See: docs/lab/profiles.md, section "Stages".
 
 use crate::admin::tally::{Histogram, OpLabel};
-use crate::event_loop::clock;
+use crate::clock;
 use std::cell::Cell;
 
 /// One request in so many is measured stage by stage. Four to six readings of the clock, 150 ns,

@@ -14,7 +14,7 @@
 //! Not here: the content of a line (`mod.rs`).
 //! See: docs/operating.md, section "The audit log".
 
-use crate::event_loop::clock;
+use crate::clock;
 use crate::limits;
 use crate::settings::AuditSettings;
 use std::fs::{File, OpenOptions};

@@ -23,9 +23,9 @@
 
 mod book;
 
-use crate::event_loop::clock;
+use crate::clock;
 use crate::limits;
-use crate::rights::Meter;
+use crate::meter::Meter;
 use crate::settings::AuditSettings;
 use book::{AuditDisk, AuditGauges, Book, OsBook, when};
 use dendra_wire::Refusal;

@@ -15,12 +15,12 @@
 //! See: docs/api.md.
 
 use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
-use crate::backend::Backend;
-use crate::clients::finished::Finished;
-use crate::clients::status::{self, AnswerTerms};
+use crate::clients::backend::Backend;
 use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::waiting::finished::Finished;
+use crate::waiting::status::{self, AnswerTerms};
 use dendra_base::{Cell, CellRef, Key, Kind, Version};
 use dendra_node::{Known, Outcome};
 use dendra_wire::{Condition, Refusal};

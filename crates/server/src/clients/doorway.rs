@@ -18,12 +18,12 @@
 //! See: SECURITY.md, docs/overload.md.
 
 use crate::audit::{self, Port};
-use crate::clients::seat::Seat;
-use crate::clients::socket::{ConnectionEnd, Linger, Socket};
-use crate::clients::status;
-use crate::event_loop::clock;
+use crate::clock;
 use crate::event_loop::thread::EventLoop;
+use crate::exchange::socket::{ConnectionEnd, Linger, Socket};
 use crate::tls::{ByteStream, Opening, Tls, clear_text};
+use crate::waiting::seat::Seat;
+use crate::waiting::status;
 use dendra_wire::http::response::Style;
 use std::future::poll_fn;
 use std::net::IpAddr;

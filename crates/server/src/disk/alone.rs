@@ -18,17 +18,17 @@
 
 use crate::admin::metrics::{OpLabel, RefusalCause};
 use crate::admin::stages::{RequestStage, Watch};
-use crate::clients::finished::Finished;
-use crate::clients::seat::{Seat, WaitLimit, WakeReason};
-use crate::clients::socket::{ConnectionEnd, Socket};
-use crate::clients::status::AnswerTerms;
-use crate::disk::scan_job::{ScanJob, ScanStand};
 use crate::disk::work::StoreWork;
 use crate::event_loop::handover::{
     Begun, ChunkTerms, Held, KeyRequest, NoChunk, PendingOperation, ScanChunk, SentValue, WalkEnd,
 };
 use crate::event_loop::thread::EventLoop;
+use crate::exchange::socket::{ConnectionEnd, Socket};
 use crate::limits;
+use crate::waiting::finished::Finished;
+use crate::waiting::scan_job::{ScanJob, ScanStand};
+use crate::waiting::seat::{Seat, WaitLimit, WakeReason};
+use crate::waiting::status::AnswerTerms;
 use bytes::Bytes;
 use dendra_base::{CellRef, Key, Quorum};
 use dendra_engine::vfs::Wait;

@@ -18,9 +18,8 @@
 //! Not here: HTTP (`admin/backup.rs`), the content of a checkpoint (crate `engine`).
 //! See: docs/format/backup.md, docs/overload.md.
 
-use crate::event_loop::clock;
+use crate::clock;
 use crate::limits::{CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX};
-use crate::peers;
 use dendra_engine::vfs::os::OsVfs;
 use dendra_engine::vfs::{Vfs, Wait};
 use dendra_engine::{Engine, Error, MarkOrder, Marked};
@@ -167,9 +166,9 @@ impl Checkpoints {
 
     fn make_one(&self, engine: &Engine, since: Option<Vec<u128>>) -> Result<Checkpoint, String> {
         let failed = |e: io::Error| e.to_string();
-        let number = u64::from_le_bytes(peers::random().map_err(failed)?);
+        let number = u64::from_le_bytes(crate::random::random().map_err(failed)?);
         let id = u128::from(self.process) << 64 | u128::from(number);
-        let mark = u128::from_le_bytes(peers::random().map_err(failed)?);
+        let mark = u128::from_le_bytes(crate::random::random().map_err(failed)?);
         let order = since.map(|since| MarkOrder { since, mark });
         let folder = self.folder(id);
         let made = OsVfs::open(&folder)

@@ -1,8 +1,7 @@
 //! The server's own files in a data folder, beside the engine's, for tools that look at one without
 //! a node.
 
-use crate::disk::last_clock;
-use crate::peers;
+use crate::disk::{last_clock, mark};
 use dendra_engine::vfs::Vfs;
 use std::io;
 
@@ -10,10 +9,10 @@ use std::io;
 /// and where the clock ended at a clean stop. The others are left by a crash before one of these
 /// was whole.
 pub const NAMES: [&str; 6] = [
-    peers::MARK_NAME,
-    peers::MARK_NAME_NEW,
-    peers::DOUBT_NAME,
-    peers::DOUBT_NAME_NEW,
+    mark::MARK_NAME,
+    mark::MARK_NAME_NEW,
+    mark::DOUBT_NAME,
+    mark::DOUBT_NAME_NEW,
     last_clock::NAME,
     last_clock::NAME_NEW,
 ];
@@ -23,7 +22,7 @@ pub const NAMES: [&str; 6] = [
 /// # Errors
 /// The folder cannot be listed, or the file cannot be read; then no node starts on it, either.
 pub fn why_no_start(vfs: &dyn Vfs) -> io::Result<Option<String>> {
-    peers::marked(vfs)
+    mark::marked(vfs)
 }
 
 #[cfg(test)]
@@ -41,14 +40,14 @@ mod tests {
     fn a_doubted_folder_may_start_and_a_sound_one_keeps_no_trace() {
         let vfs = MemVfs::new();
         let why = disowned("beside another one", FolderVerdict::Usable);
-        peers::mark(&vfs, &why).expect("there is room");
+        mark::mark(&vfs, &why).expect("there is room");
         assert!(vfs.list().expect("a folder").is_empty());
         let why = disowned("one of two does not know it", FolderVerdict::Doubted);
-        peers::mark(&vfs, &why).expect("there is room");
+        mark::mark(&vfs, &why).expect("there is room");
         assert_eq!(why_no_start(&vfs).expect("a folder"), None);
-        assert!(peers::is_doubted(&vfs).expect("a folder"));
-        peers::trust(&vfs).expect("a folder");
-        assert!(!peers::is_doubted(&vfs).expect("a folder"));
+        assert!(mark::is_doubted(&vfs).expect("a folder"));
+        mark::trust(&vfs).expect("a folder");
+        assert!(!mark::is_doubted(&vfs).expect("a folder"));
     }
 
     #[test]
@@ -59,7 +58,7 @@ mod tests {
         assert_eq!(why_no_start(&vfs).expect("a folder"), None);
         for sentence in ["nobody knows it", "nobody knows it still"] {
             let why = disowned(sentence, FolderVerdict::Refused);
-            peers::mark(&vfs, &why).expect("there is room");
+            mark::mark(&vfs, &why).expect("there is room");
         }
         assert_eq!(vfs.list().expect("a folder"), [NAMES[0]]);
         let why = why_no_start(&vfs).expect("a folder").expect("marked");

@@ -18,13 +18,12 @@
 //! See: docs/overload.md.
 
 use crate::admin::profile;
+use crate::clock;
 use crate::disk::fullness::Fullness;
-use crate::disk::wal_thread;
-use crate::event_loop::clock;
+use crate::disk::{stored, wal_thread};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
-use crate::rights;
 use dendra_engine::vfs::Ownership;
 use dendra_engine::{Maintained, Maintenance};
 use dendra_node::EndedValues;
@@ -99,7 +98,7 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
                 >= limits::STORED_LOOK.as_micros() as u64
         {
             looked_us = clock::monotonic_us();
-            rights::look_at_stored(shared, rights);
+            stored::look_at_stored(shared, rights);
         }
         if lane == Maintenance::Compact {
             let walls = shared.cluster.as_ref().map(|cluster| &*cluster.walls);

@@ -15,10 +15,10 @@
 use crate::admin::metrics::OpLabel;
 use crate::admin::profile;
 use crate::admin::stages::{RequestStage, Stages};
+use crate::clock;
 use crate::disk::page::look;
 use crate::disk::store_pool::ReadClass;
 use crate::disk::work::{PoolAnswer, StoreJob, StoreWork};
-use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use dendra_base::Key;

@@ -17,7 +17,7 @@
 //! See: docs/operating.md, "Damage".
 
 use crate::admin::profile;
-use crate::event_loop::clock;
+use crate::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;

@@ -23,8 +23,8 @@
 
 use crate::admin::profile::Lock;
 use crate::admin::stages::Stages;
+use crate::clock;
 use crate::disk::work::{StoreJob, StoreWork};
-use crate::event_loop::clock;
 use crate::event_loop::overload::Overload;
 use crate::limits;
 use dendra_node::standing::Crowding;
@@ -273,7 +273,7 @@ impl StorePool {
 mod tests {
     use super::*;
     use crate::admin::stages::Watch;
-    use crate::disk::scan_job::ScanJob;
+    use crate::waiting::scan_job::ScanJob;
     use dendra_base::Key;
     use dendra_node::compare::shared::SharedRecords;
     use dendra_node::compare::survey::{RangesBy, Survey};

@@ -7,9 +7,9 @@
 
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::Watch;
-use crate::clients::finished::Finished;
 use crate::disk::page::Page;
-use crate::disk::scan_job::ScanJob;
+use crate::waiting::finished::Finished;
+use crate::waiting::scan_job::ScanJob;
 use dendra_base::{Cell, Key};
 use dendra_node::Outcome;
 use dendra_node::compare::survey::{Survey, Surveyed};

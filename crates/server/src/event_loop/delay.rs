@@ -19,10 +19,10 @@
 //! (`overload.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
-use crate::clients::seat::{LocalBell, Seat};
-use crate::event_loop::clock;
+use crate::clock;
 use crate::event_loop::giving_way::{GivingWay, source_of};
 use crate::event_loop::shared::{LoopHandle, Shared};
+use crate::waiting::seat::{LocalBell, Seat};
 use dendra_node::Line;
 use dendra_node::standing::{Called, Crowding, LineChange, STANDING_US, StackPlace};
 use std::cell::{Cell, RefCell};

@@ -25,9 +25,9 @@
 //! (`clients/socket.rs`, `clients/doorway.rs`). See: docs/overload.md, "When the processor is what
 //! runs out".
 
-use crate::clients::seat::{LocalBell, Seat};
-use crate::event_loop::clock;
+use crate::clock;
 use crate::limits;
+use crate::waiting::seat::{LocalBell, Seat};
 use dendra_node::standing::AddressGroup;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};

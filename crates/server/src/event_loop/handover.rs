@@ -13,11 +13,11 @@
 
 use crate::admin::metrics::{OpLabel, RefusalCause};
 use crate::admin::stages::Watch;
-use crate::clients::finished::Finished;
-use crate::clients::room::{Room, Rooms};
-use crate::clients::seat::Seat;
-use crate::clients::status::AnswerTerms;
 use crate::limits;
+use crate::waiting::finished::Finished;
+use crate::waiting::room::{Room, Rooms};
+use crate::waiting::seat::Seat;
+use crate::waiting::status::AnswerTerms;
 use bytes::Bytes;
 use dendra_wire::Condition;
 use dendra_wire::route::Entity;

@@ -15,8 +15,8 @@
 //! See: docs/overload.md.
 
 use crate::admin::profile::Lock;
-use crate::clients::connection_gate::ConnectionPlace;
 use crate::disk::work::PoolAnswer;
+use crate::waiting::connection_gate::ConnectionPlace;
 use dendra_engine::WriteOutcome;
 use dendra_node::Layout;
 use dendra_node::step::LostSpan;

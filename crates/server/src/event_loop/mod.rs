@@ -10,7 +10,6 @@
 //! Not here: a connection's turn (`clients/`), the node's turn (`peers/agent.rs`).
 //! See: ARCHITECTURE.md, docs/overload.md.
 
-pub(crate) mod clock;
 pub(crate) mod delay;
 pub(crate) mod giving_way;
 pub(crate) mod handover;

@@ -10,8 +10,9 @@
 
 use super::dial::SealedDial;
 use crate::limits;
+use crate::secret_file::secret;
+use crate::tls::TlsClient;
 use crate::tls::file_watch::FileWatch;
-use crate::tls::{TlsClient, private};
 use dendra_stores::{ClearDial, EngineDial, EngineFace, EngineLogin, StoreAccess};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ impl StoreFiles {
             (None, Some(_)) => return Err("store-cert and store-key need store-ca".to_owned()),
         };
         let login = self.login.as_ref().map(|path| {
-            let bytes = private(path, "the login", limits::STORE_LOGIN_BYTES_MAX)?;
+            let bytes = secret(path, "the login", limits::STORE_LOGIN_BYTES_MAX)?;
             let text = String::from_utf8_lossy(&bytes);
             EngineLogin::parse(&text)
                 .ok_or_else(|| format!("{} does not hold USER:PASSWORD", path.display()))

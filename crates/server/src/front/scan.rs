@@ -8,12 +8,12 @@
 
 use super::desk::{FrontDesk, FrontWork, not_offered};
 use crate::admin::metrics::RefusalCause;
-use crate::clients::finished::Finished;
-use crate::clients::pages::{PagedBackend, PagedScan};
-use crate::clients::seat::WaitLimit;
-use crate::clients::socket::{HangUpReaction, Socket};
 use crate::event_loop::handover::ChunkTerms;
+use crate::exchange::pages::{PagedBackend, PagedScan};
+use crate::exchange::socket::{HangUpReaction, Socket};
 use crate::limits;
+use crate::waiting::finished::Finished;
+use crate::waiting::seat::WaitLimit;
 use dendra_base::peer::Range;
 use dendra_stores::PageRead;
 use dendra_wire::Refusal;

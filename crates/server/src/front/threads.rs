@@ -17,13 +17,13 @@
 use super::desk::{FrontDesk, FrontJob, FrontWork};
 use super::gauges::LookFailure;
 use crate::admin::metrics::RefusalCause;
-use crate::clients::finished::Finished;
+use crate::clock;
 use crate::disk::work::PoolAnswer;
-use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
 use crate::retry_after::{disk_full_after_s, retry_after_s};
+use crate::waiting::finished::Finished;
 use dendra_base::{Consistency, Known};
 use dendra_node::Outcome;
 use dendra_stores::{OuterFailure, OuterStore, StoreShape, WriteEnd};

@@ -11,20 +11,21 @@ use super::starting::Starting;
 use crate::admin;
 use crate::border_watch::BorderWatch;
 use crate::clients::connection;
+use crate::clients::keep_rights;
 use crate::clients::listener::{self, Door};
+use crate::clock;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
+use crate::disk::mark;
 use crate::disk::readers;
 use crate::disk::scrub;
 use crate::disk::wal_thread;
-use crate::event_loop::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::event_loop::thread::{self, LoopHooks};
 use crate::front::{FrontDesk, FrontThreads};
 use crate::limits;
 use crate::peers::{self, StartGate};
-use crate::rights;
 use crate::start_error::{StartError, system};
 use dendra_engine::Error;
 use dendra_engine::vfs::Vfs;
@@ -44,7 +45,7 @@ static HOOKS: LoopHooks = LoopHooks {
     sweep: peers::sweep,
     begin: |lane| {
         peers::settle(lane);
-        rights::keep(lane);
+        keep_rights(lane);
     },
 };
 
@@ -278,7 +279,7 @@ fn background(shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<()>>> {
 
 /// Leaves a folder that is not let in, with the verdict in it: the sentence about it.
 pub(super) fn leave(folder: &dyn Vfs, why: Disowned) -> String {
-    if let Err(error) = peers::mark(folder, &why) {
+    if let Err(error) = mark::mark(folder, &why) {
         tracing::error!(%error, "the folder could not be marked: its next start asks the others again");
     }
     why.sentence

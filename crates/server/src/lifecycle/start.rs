@@ -10,18 +10,15 @@ use super::running::{Running, leave};
 use super::starting::Starting;
 use crate::admin;
 use crate::border::Border;
-use crate::clients::address_gate::AddressGate;
-use crate::clients::connection_gate::ConnectionGate;
-use crate::clients::room::RoomBudget;
+use crate::clock;
 use crate::disk::bell::Bell;
 use crate::disk::checkpoints::Checkpoints;
 use crate::disk::import::Import;
-use crate::disk::last_clock;
 use crate::disk::notes::{self, FolderHome};
 use crate::disk::poke::Poke;
 use crate::disk::store_pool::StorePool;
 use crate::disk::versions::VersionClock;
-use crate::event_loop::clock;
+use crate::disk::{last_clock, mark};
 use crate::event_loop::overload::Overload;
 use crate::event_loop::shared::{LoopHandle, Shared};
 use crate::front::{FrontDesk, FrontThreads, StorePapers};
@@ -30,6 +27,9 @@ use crate::peers::{self, Cluster};
 use crate::settings::{ClusterSettings, Settings};
 use crate::start_error::{StartError, system};
 use crate::tls::Tls;
+use crate::waiting::address_gate::AddressGate;
+use crate::waiting::connection_gate::ConnectionGate;
+use crate::waiting::room::RoomBudget;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{Engine, Error, Identity};
@@ -143,7 +143,7 @@ impl Server {
             });
         }
         // All others were asked, and let it in.
-        peers::trust(&*shared.folder).map_err(system("the file DOUBTED cannot be removed"))?;
+        mark::trust(&*shared.folder).map_err(system("the file DOUBTED cannot be removed"))?;
         let mut running = Running::start_threads(&shared, admin, front)?;
         match running.open_doors(doors.data, starting) {
             Ok(()) => Ok(running),
@@ -224,7 +224,7 @@ fn places_beyond(is_member: bool) -> usize {
 }
 
 fn proposed_identity() -> io::Result<Identity> {
-    let node = u128::from_le_bytes(peers::random()?);
+    let node = u128::from_le_bytes(crate::random::random()?);
     Ok(Identity {
         node,
         // Zero stands for "no member" in a version.
@@ -253,7 +253,7 @@ fn open_engine(
         None
     };
     let versions = VersionClock::above(&engine, last, clock::wall_ms());
-    let is_doubted = peers::is_doubted(&*vfs).map_err(|error| in_folder(error.to_string()))?;
+    let is_doubted = mark::is_doubted(&*vfs).map_err(|error| in_folder(error.to_string()))?;
     let home = notes::start(&engine, &versions, cluster, is_doubted, clock::wall_ms());
     let home = home.map_err(in_folder)?;
     let home = match (home, cluster) {
@@ -321,7 +321,7 @@ fn open_unmarked(
     in_folder: impl Fn(String) -> StartError,
 ) -> Result<Engine, StartError> {
     let proposed = proposed_identity().map_err(system("no randomness from the system"))?;
-    match peers::marked(&**vfs) {
+    match mark::marked(&**vfs) {
         Ok(None) => {}
         Ok(Some(reason)) => return Err(in_folder(reason)),
         Err(error) => return Err(in_folder(error.to_string())),

@@ -18,17 +18,18 @@
 //! See: docs/peer.md.
 
 use super::agent::Agent;
-use super::cluster::{count, random};
+use super::cluster::count;
 use super::conduit::{Conduit, LinkBreak, LinkEnd, Seals};
 use super::hello_maker::HelloMaker;
 use super::notes::learn;
 use super::secrets::Hellos;
-use crate::clients::socket::Socket;
-use crate::clients::unproven::UnprovenPlace;
 use crate::event_loop::thread::EventLoop;
+use crate::exchange::socket::Socket;
 use crate::limits;
+use crate::random::random;
 use crate::retry_after::retry_after_s;
 use crate::tls::ByteStream;
+use crate::waiting::unproven::UnprovenPlace;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
 use dendra_node::MemberIndex;

@@ -26,13 +26,13 @@ use super::cluster::{Cluster, count};
 use super::conduit::Conduit;
 use super::own_link::{Link, Outbox};
 use crate::admin::metrics::LoopMetrics;
-use crate::clients::finished::Finished;
-use crate::clients::seat::{LocalBell, Seat};
-use crate::clients::source_requests::RequestPermit;
-use crate::clients::unproven::Unproven;
 use crate::disk::lost;
 use crate::limits;
 use crate::settings::Settings;
+use crate::waiting::finished::Finished;
+use crate::waiting::seat::{LocalBell, Seat};
+use crate::waiting::source_requests::RequestPermit;
+use crate::waiting::unproven::Unproven;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_engine::Engine;
 use dendra_node::forgetting::{Confirmed, HeldBack};
@@ -600,7 +600,7 @@ impl Agent {
 /// Runs the turns of the loop's agent.
 pub(crate) async fn run(lane: Rc<impl AgentWorld>, agent: Rc<Agent>) {
     let start = tokio::time::Instant::now();
-    let start_us = crate::event_loop::clock::monotonic_us();
+    let start_us = crate::clock::monotonic_us();
     let sleep = tokio::time::sleep(limits::SWEEP);
     tokio::pin!(sleep);
     loop {

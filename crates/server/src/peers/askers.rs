@@ -15,8 +15,8 @@
 
 use super::conduit::Conduit;
 use super::own_link::Outbox;
-use crate::clients::finished::Finished;
-use crate::clients::seat::Seat;
+use crate::waiting::finished::Finished;
+use crate::waiting::seat::Seat;
 use dendra_base::peer::Answer;
 use dendra_node::MemberIndex;
 use dendra_node::ring::table::MemberId;

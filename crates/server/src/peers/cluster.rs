@@ -26,13 +26,13 @@ use super::orders::{Orders, orders};
 use super::secrets::Secrets;
 use super::session::Sessions;
 use super::strangers::Strangers;
-use crate::clients::unproven::UnprovenGauges;
+use crate::clock;
 use crate::disk::lost::WaitingRepairs;
 use crate::disk::notes::{self, FolderMember};
-use crate::event_loop::clock;
 use crate::retry_after::retry_after_s;
 use crate::settings::{ClusterSettings, PeerTransport};
 use crate::tls::{ByteStream, Tls};
+use crate::waiting::unproven::UnprovenGauges;
 use dendra_base::ClusterVersions;
 use dendra_base::Version;
 use dendra_engine::{Durability, Engine, Identity};
@@ -219,19 +219,6 @@ pub(super) fn host_of(url: &str) -> &str {
 /// Bits of an origin that name the loop.
 const LANE_BITS: u32 = 8;
 
-/// Bytes from the operating system that cannot be guessed. They take no descriptor: strangers can
-/// ask for many.
-pub(crate) fn random<const N: usize>() -> std::io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        filled +=
-            rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[filled..], flags))?;
-    }
-    Ok(bytes)
-}
-
 /// The settings for requests, in the cluster of this layout.
 pub(crate) fn routes(
     layout: &Layout,
@@ -298,7 +285,8 @@ impl Cluster {
         wall_ms: u64,
     ) -> Result<Cluster, String> {
         let identity = engine.identity();
-        let life = random().map_err(|error| format!("no randomness from the system: {error}"))?;
+        let life = crate::random::random()
+            .map_err(|error| format!("no randomness from the system: {error}"))?;
         // Zero stands for "not known".
         let life = u64::from_le_bytes(life).max(1);
         let me = ChainPeer {

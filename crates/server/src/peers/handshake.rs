@@ -13,9 +13,10 @@
 //! `hop.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
 //! See: docs/peer.md, section "Handshake".
 
-use super::cluster::{Cluster, host_of, random};
+use super::cluster::{Cluster, host_of};
 use super::secrets::Hellos;
 use crate::limits;
+use crate::random::random;
 use crate::tls::{ByteStream, Tls};
 use bytes::Bytes;
 use dendra_base::ClusterVersions;

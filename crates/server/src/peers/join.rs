@@ -18,10 +18,10 @@
 //! See: docs/peer.md, section "Joining".
 
 use super::carrier::Carrier;
-use super::cluster::random;
 use super::handshake::connect_with;
 use super::secrets::{Hellos, Secrets};
 use crate::limits;
+use crate::random::random;
 use crate::settings::{ClusterSettings, JoinSettings};
 use crate::tls::Tls;
 use dendra_engine::Identity;

@@ -18,7 +18,7 @@ use super::cluster::{Cluster, StartGate};
 use super::frame_link::FrameWay;
 use super::handshake::shake_hands;
 use super::http_link::HttpWay;
-use crate::event_loop::clock;
+use crate::clock;
 use crate::limits;
 use crate::settings::PeerTransport;
 use dendra_node::MemberIndex;

@@ -10,7 +10,7 @@
 //! frame_link.rs, conduit.rs   a link with frames       turns.rs     the tasks of a loop for its agent
 //! http_link.rs, pool.rs, carrier.rs   over plain HTTP  session.rs   the peers that ask over plain HTTP
 //! scan.rs      scans over the whole cluster            meeting.rs   a start asks and waits
-//! notes.rs     records about other members, to the log  mark.rs      `REFUSED`, `DOUBTED`
+//! notes.rs     records about other members, to the log
 //! home.rs      the steward, on the first loop           door.rs      the ways to it
 //! horizons.rs  horizons held back, and strays     former.rs   members that do not know their move yet
 //! join.rs      a process asks to become a member        hello_maker.rs   which process made a hello
@@ -49,7 +49,6 @@ mod join;
 mod link;
 mod link_log;
 mod looks;
-mod mark;
 mod meeting;
 mod notes;
 mod operation;
@@ -67,14 +66,11 @@ mod waiting;
 
 pub(crate) use accept::{PendingLink, accept_link, serve};
 pub(crate) use agent::Agent;
-pub(crate) use cluster::{Cluster, PeerGauges, StartGate, random, routes};
+pub(crate) use cluster::{Cluster, PeerGauges, StartGate, routes};
 pub(crate) use home::settle;
 pub(crate) use hop::{Answered, PendingAsk, answer, answer_hello, read_ask};
 pub(crate) use join::join;
 pub(crate) use looks::{LookSeen, LookState};
-pub(crate) use mark::{
-    DOUBT_NAME, DOUBT_NAME_NEW, MARK_NAME, MARK_NAME_NEW, is_doubted, mark, marked, trust,
-};
 pub(crate) use meeting::ask_members;
 pub(crate) use notes::note_at_stop;
 pub(crate) use operation::ClusterBackend;

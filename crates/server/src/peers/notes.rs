@@ -18,12 +18,12 @@
 
 use super::agent::Agent;
 use super::cluster::{Cluster, EventOrders};
-use crate::clients::finished::Finished;
-use crate::clients::seat::{Seat, WaitLimit};
 use crate::disk::notes;
 use crate::event_loop::shared::Shared;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::waiting::finished::Finished;
+use crate::waiting::seat::{Seat, WaitLimit};
 use dendra_base::{CellRef, Key, Version};
 use dendra_engine::Guard;
 use dendra_node::membership::identity::Peer;

@@ -15,8 +15,8 @@
 
 use super::conduit::Conduit;
 use super::pool::Pool;
-use crate::clients::seat::LocalBell;
 use crate::limits;
+use crate::waiting::seat::LocalBell;
 use dendra_wire::limits::PEER_WITHDRAW_IDS_MAX;
 use dendra_wire::peer::{self, Question, Seal};
 use std::cell::RefCell;

@@ -21,8 +21,8 @@
 //! Not here: the tasks of the connections (`http_link.rs`), requests and responses as bytes
 //! (`carrier.rs`). See: docs/peer.md, section "Over plain HTTP".
 
-use crate::clients::seat::LocalBell;
 use crate::limits;
+use crate::waiting::seat::LocalBell;
 use dendra_wire::peer::{self, Question, Role, SessionKeys, hop};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -17,11 +17,11 @@
 
 use super::{Agent, waiting};
 use crate::admin::metrics::RefusalCause;
-use crate::clients::finished::Finished;
-use crate::clients::pages::{PagedBackend, PagedScan};
-use crate::clients::socket::Socket;
 use crate::event_loop::handover::ChunkTerms;
+use crate::exchange::pages::{PagedBackend, PagedScan};
+use crate::exchange::socket::Socket;
 use crate::limits;
+use crate::waiting::finished::Finished;
 use dendra_base::peer::Range;
 use dendra_node::step::Event;
 use dendra_wire::route::Scan as Query;

@@ -7,9 +7,9 @@
 //! Not here: the judgement (`cluster.rs`, `accept.rs`, `hop.rs`), the audit log (`audit/`).
 //! See: docs/peer.md.
 
-use crate::event_loop::clock;
+use crate::clock;
 use crate::limits;
-use crate::rights::Meter;
+use crate::meter::Meter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module.

@@ -5,9 +5,9 @@
 //! See: docs/overload.md, "Clients that hang up".
 
 use super::Agent;
-use crate::clients::seat::{WaitLimit, WakeReason};
-use crate::clients::socket::{ConnectionEnd, HangUpReaction, Socket};
+use crate::exchange::socket::{ConnectionEnd, HangUpReaction, Socket};
 use crate::limits;
+use crate::waiting::seat::{WaitLimit, WakeReason};
 use dendra_node::step::{ClientTicket, Event};
 use std::rc::Rc;
 

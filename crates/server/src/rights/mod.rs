@@ -19,16 +19,12 @@
 //!    here.
 //!
 //! Not here: the form of tables and tokens (crate `wire`, `rights.rs`), counting their use
-//! (`meter.rs`, `stored.rs`).
+//! (`grant_use.rs`).
 //! See: docs/api.md, sections "Tokens" and "Quotas"; SECURITY.md.
 
-mod keep;
-mod meter;
-mod stored;
+mod grant_use;
 
-pub(crate) use keep::keep;
-pub(crate) use meter::{GrantUse, Meter, QuotaKind};
-pub(crate) use stored::look as look_at_stored;
+pub(crate) use grant_use::{GrantUse, QuotaKind};
 
 use crate::limits;
 use crate::retry_after::retry_after_s;
@@ -300,7 +296,7 @@ impl Rights {
 
     /// The table that is in force from now on, and how it differs from the one before: `None` if it
     /// does not.
-    fn set_table(&self, table: TokenTable) -> Option<TableChange> {
+    pub(crate) fn set_table(&self, table: TokenTable) -> Option<TableChange> {
         let before = self.in_force.load_full();
         if before.as_ref().is_some_and(|before| before.table == table) {
             return None;

@@ -144,7 +144,7 @@ impl Secret {
     pub fn read(path: &Path) -> Result<Secret, String> {
         let name = path.display();
         let most = SECRET_BYTES_MAX as u64;
-        let bytes = crate::tls::private(path, "the secret of the cluster", most)?;
+        let bytes = crate::secret_file::secret(path, "the secret of the cluster", most)?;
         let lines = lines(&bytes).count();
         if lines > SECRETS_MAX {
             return Err(format!(

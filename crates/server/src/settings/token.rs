@@ -23,7 +23,7 @@ impl RootToken {
     /// # Errors
     /// When it cannot be read, is open to others, or holds no token.
     pub fn read(path: &Path) -> Result<RootToken, String> {
-        let bytes = crate::tls::private(path, "the root token", FILE_BYTES_MAX)?;
+        let bytes = crate::secret_file::secret(path, "the root token", FILE_BYTES_MAX)?;
         RootToken::new(&bytes).ok_or_else(|| {
             let name = path.display();
             format!("the root token, {name}, is no token: make one in another file with dendra token root FILE")

@@ -18,6 +18,7 @@
 
 use super::authorities::{CertificateWant, ClientAuthorities, MemberAuthorities};
 use super::certificate::CertificateFacts;
+use crate::secret_file::{content, secret, too_long};
 use crate::settings::TlsSettings;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -31,8 +32,6 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,43 +44,6 @@ const PROTOCOL: &[u8] = b"http/1.1";
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
-}
-
-/// The content of a file that only its owner may open; `what` is its name in sentences.
-///
-/// # Errors
-/// When it cannot be read, is longer than `bytes_max`, or others may open it.
-pub fn private(path: &Path, what: &str, bytes_max: u64) -> Result<Vec<u8>, String> {
-    let name = path.display();
-    let unreadable = |e| format!("{what}, {name}, cannot be read ({e}): check its path and rights");
-    let file = File::open(path).map_err(unreadable)?;
-    let found = file.metadata().map_err(unreadable)?;
-    if found.is_dir() {
-        return Err(format!("{what}, {name}, is a folder: name a file"));
-    }
-    let mode = found.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(format!(
-            "{what}, {name}, is open to others than its owner (mode {:04o}): chmod 600 {name}",
-            mode & 0o7777
-        ));
-    }
-    let read = content(file, bytes_max).map_err(unreadable)?;
-    read.ok_or_else(|| too_long(path, what, bytes_max))
-}
-
-/// All bytes of a file; `None` = it has more than `bytes_max`.
-fn content(file: File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
-    Ok((bytes.len() as u64 <= bytes_max).then_some(bytes))
-}
-
-fn too_long(path: &Path, what: &str, bytes_max: u64) -> String {
-    let name = path.display();
-    format!(
-        "{what}, {name}, has more than {bytes_max} bytes, so it is something else: check its path"
-    )
 }
 
 /// The certificates in a file, as PEM; `what` names it in sentences.
@@ -143,7 +105,7 @@ fn roots(
 
 fn pair(cert: &Path, key: &Path) -> Result<Arc<OnePair>, String> {
     let chain = certificates(cert, "the certificate")?;
-    let bytes = private(key, "the key", FILE_BYTES_MAX)?;
+    let bytes = secret(key, "the key", FILE_BYTES_MAX)?;
     let parsed = PrivateKeyDer::from_pem_slice(&bytes);
     let parsed = parsed.map_err(|bad| not_whole("the key", key, &bad))?;
     let pair = CertifiedKey::from_der(chain, parsed, &provider()).map_err(|bad| {

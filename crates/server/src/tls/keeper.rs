@@ -18,7 +18,7 @@ use super::file_watch::{FileLook, FileWatch};
 use super::files::{self, Configs, FileTerm, LinkConfigs, OWN_FILE, server_name};
 use super::stream::ByteStream;
 use crate::border_watch::BorderWatch;
-use crate::event_loop::clock;
+use crate::clock;
 use crate::limits;
 use crate::settings::TlsSettings;
 use arc_swap::ArcSwap;

@@ -26,7 +26,7 @@ mod stream;
 pub use certificate::CertificateFacts;
 pub use faults::certificate_fault;
 pub(crate) use faults::link_fault;
-pub use files::{TlsClient, certificates, check_signed, private, server_name};
+pub use files::{TlsClient, certificates, check_signed, server_name};
 pub(crate) use keeper::{Opening, Tls, clear_text};
 pub use rustls::ClientConfig;
 pub use rustls::pki_types::CertificateDer;

@@ -14,7 +14,7 @@
 use super::body;
 use super::replies::{StewardWay, answer, bad_body, no_member, order_bytes, refused};
 use crate::admin::numbers;
-use crate::event_loop::clock;
+use crate::clock;
 use crate::peers::{Cluster, LookSeen, LookState};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;

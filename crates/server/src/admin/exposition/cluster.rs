@@ -46,7 +46,7 @@ pub(super) fn page(page: &mut MetricsPage<'_>, shared: &Shared) -> fmt::Result {
         "Orders of nodes at which the next one is refused.",
         shared.orders.limit(),
     )?;
-    let now = crate::event_loop::clock::now();
+    let now = crate::clock::now();
     clocks(page, cluster, now)?;
     hints(page, cluster)?;
     comparisons(page, cluster, now.mono_us)?;
@@ -80,7 +80,7 @@ fn clocks(page: &mut MetricsPage<'_>, cluster: &Cluster, now: Now) -> fmt::Resul
     page.gauge(
         "clock_ahead_milliseconds",
         "How far the clock of versions is ahead of the wall clock of this machine.",
-        dendra_node::hlc::ahead_ms(cluster.hlc.last(), crate::event_loop::clock::wall_ms()),
+        dendra_node::hlc::ahead_ms(cluster.hlc.last(), crate::clock::wall_ms()),
     )?;
     page.gauge(
         "clock_doubted",

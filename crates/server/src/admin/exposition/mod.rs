@@ -22,7 +22,7 @@ use crate::admin::metrics::{
     CLASSES, CapacityShare, LoopCounter, LoopMetrics, OpLabel, RefusalCause,
 };
 use crate::admin::stages::{REQUESTS_PER_SAMPLE, RequestStage};
-use crate::event_loop::clock;
+use crate::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::rights::{GrantUse, QuotaKind, Rights};
 use dendra_engine::{ScrubStats, Stats};

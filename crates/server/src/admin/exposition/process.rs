@@ -145,7 +145,7 @@ mod tests {
             let found = found.unwrap_or_else(|| panic!("no {name} in\n{text}"));
             found.parse().expect("a number")
         };
-        let now_s = crate::event_loop::clock::wall_ms() as f64 / 1e3;
+        let now_s = crate::clock::wall_ms() as f64 / 1e3;
         let age_s = now_s - value("process_start_time_seconds");
         assert!((-2.0..86_400.0).contains(&age_s), "{age_s}");
         assert!(value("process_cpu_seconds_total") >= 0.0);

@@ -23,7 +23,7 @@ use super::roster;
 use super::sampler;
 use super::stack;
 use super::stride::Stride;
-use crate::event_loop::clock;
+use crate::clock;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// A sample for so many nanoseconds that a thread waited, on average: waits of a millisecond are

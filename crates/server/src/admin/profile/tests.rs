@@ -12,7 +12,7 @@
 //! Not here: marks and weights (`stride.rs`), slots (`slots.rs`).
 
 use super::*;
-use crate::event_loop::clock;
+use crate::clock;
 use std::alloc::System;
 use std::hint::black_box;
 use std::ops::RangeInclusive;

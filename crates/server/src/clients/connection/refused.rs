@@ -11,10 +11,10 @@
 
 use super::{Connection, FrontStep, NextWait};
 use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
-use crate::clients::body::BodyReader;
-use crate::clients::socket::Linger;
-use crate::clients::status;
+use crate::exchange::body::BodyReader;
+use crate::exchange::socket::Linger;
 use crate::limits;
+use crate::waiting::status;
 use dendra_wire::Refusal;
 use dendra_wire::http::response::Style;
 use dendra_wire::http::{Body, Head, Method};

@@ -24,9 +24,9 @@
 use super::{Connection, PendingScan};
 use crate::admin::metrics::OpLabel;
 use crate::clients::answers::Answers;
-use crate::clients::socket::ConnectionEnd;
 use crate::event_loop::handover::{ChunkTerms, NoChunk, WalkEnd};
 use crate::event_loop::thread::EventLoop;
+use crate::exchange::socket::ConnectionEnd;
 use dendra_wire::http::response::{self, ScanEnd};
 use std::rc::Rc;
 

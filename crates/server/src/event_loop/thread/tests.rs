@@ -10,12 +10,12 @@
 //! See: docs/overload.md, "When the processor is what runs out".
 
 use super::*;
-use crate::clients::body::{self, BodyReader, Inflow};
 use crate::clients::connection;
-use crate::clients::socket::{ConnectionEnd, Expecting, Linger, Socket};
-use crate::clients::status::DELAYS_FORMED;
+use crate::exchange::body::{self, BodyReader, Inflow};
+use crate::exchange::socket::{ConnectionEnd, Expecting, Linger, Socket};
 use crate::lifecycle;
 use crate::settings::Settings;
+use crate::waiting::status::DELAYS_FORMED;
 use dendra_node::standing::STANDING_US;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};

@@ -14,8 +14,8 @@
 //!
 //! Not here: the waits of a connection (`connection/`), tickets (`thread/mod.rs`).
 
-use crate::clients::finished::Finished;
-use crate::clients::source_requests::ClientSource;
+use crate::waiting::finished::Finished;
+use crate::waiting::source_requests::ClientSource;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;

@@ -8,16 +8,16 @@
 //! 1. A look reads no disk. It sees superseded values and tombstones, until they are compacted.
 //! 2. In a cluster it takes this member's share for that of all: keys are spread by their hashes.
 //!
-//! Not here: the limit itself (`meter.rs`).
+//! Not here: the limit itself (`rights/`).
 //! See: docs/api.md, section "Quotas".
 
-use super::Rights;
 use crate::event_loop::shared::Shared;
+use crate::rights::Rights;
 use dendra_base::Space;
 use dendra_wire::route::successor;
 
 /// Looks once.
-pub(crate) fn look(shared: &Shared, rights: &Rights) {
+pub(crate) fn look_at_stored(shared: &Shared, rights: &Rights) {
     for used in rights.limited() {
         if used.stored_max().is_none() {
             continue;

@@ -12,9 +12,9 @@
 //! Not here: making pages (`peers/scan.rs`, `front/scan.rs`).
 //! See: docs/api.md, section "Many keys".
 
-use crate::clients::finished::Finished;
-use crate::clients::socket::Socket;
 use crate::event_loop::handover::{ChunkTerms, NoChunk, ScanChunk, WalkEnd};
+use crate::exchange::socket::Socket;
+use crate::waiting::finished::Finished;
 use bytes::Bytes;
 use dendra_base::peer::Range;
 use dendra_wire::Refusal;

@@ -20,10 +20,10 @@
 //! `socket.rs`).
 //! See: docs/overload.md.
 
-use crate::clients::seat::Seat;
-use crate::clients::source_requests::RoomPermit;
-use crate::event_loop::clock;
+use crate::clock;
 use crate::limits;
+use crate::waiting::seat::Seat;
+use crate::waiting::source_requests::RoomPermit;
 use dendra_node::{Gate, LocalGate};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

@@ -13,7 +13,7 @@
 //! Not here: the bytes of an answer (`answers.rs`), where a connection waits (`seat.rs`).
 
 use crate::admin::metrics::RefusalCause;
-use crate::disk::scan_job::ScanJob;
+use crate::waiting::scan_job::ScanJob;
 use bytes::Bytes;
 use dendra_base::Cell;
 use dendra_base::peer::{Answer, Range};

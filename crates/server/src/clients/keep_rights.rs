@@ -10,19 +10,19 @@
 //! 1. It is an operation as a client's, under the same gates: no second way to the records.
 //! 2. It ends within `TOKENS_DEADLINE`, so that the next one sees a change.
 //!
-//! Not here: the content of a table (`mod.rs`).
+//! Not here: the content of a table (`rights/`).
 //! See: docs/api.md, section "Tokens".
 
-use super::Rights;
 use crate::admin::metrics::OpLabel;
 use crate::audit::{AuditEvent, AuditKind};
-use crate::backend::Backend;
-use crate::clients::finished::Finished;
-use crate::clients::seat::{Seat, WaitLimit};
-use crate::clients::status::AnswerTerms;
+use crate::clients::backend::Backend;
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::rights::Rights;
+use crate::waiting::finished::Finished;
+use crate::waiting::seat::{Seat, WaitLimit};
+use crate::waiting::status::AnswerTerms;
 use dendra_base::{CellRef, Quorum};
 use dendra_node::Outcome;
 use dendra_wire::http::response::Style;
@@ -33,7 +33,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
 /// Keeps the table of this node fresh, on the loop that is asked to.
-pub(crate) fn keep(lane: &Rc<EventLoop>) {
+pub(crate) fn keep_rights(lane: &Rc<EventLoop>) {
     let lane = Rc::clone(lane);
     tokio::task::spawn_local(async move {
         let Some(rights) = lane.shared.rights.clone() else {

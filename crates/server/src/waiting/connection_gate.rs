@@ -13,7 +13,7 @@
 //! Not here: which requests are served beyond (`connection/requests.rs`), which of these
 //! connections make room (`unproven.rs`). See: docs/overload.md.
 
-use crate::clients::address_gate::{AddressGate, AddressPlace};
+use crate::waiting::address_gate::{AddressGate, AddressPlace};
 use dendra_node::{Gate, Permit};
 use std::net::IpAddr;
 use std::sync::Arc;

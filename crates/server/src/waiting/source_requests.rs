@@ -15,7 +15,7 @@
 //! Not here: the gate of all requests (crate `node`, `admission`), connections of an address
 //! (`address_gate.rs`). See: docs/overload.md.
 
-use crate::clients::address_gate::{client_of, is_at_share};
+use crate::waiting::address_gate::{client_of, is_at_share};
 use dendra_node::{Gate, LocalGate, LocalPermit};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -19,13 +19,13 @@
 
 use crate::admin::metrics::{CapacityShare, RefusalCause};
 use crate::admin::stages::Watch;
-use crate::clients::input::Input;
-use crate::clients::room::{Room, Rooms, Turnover};
-use crate::clients::socket::{ConnectionEnd, Expecting, Socket};
-use crate::clients::status::{self, AnswerTerms};
 use crate::event_loop::thread::EventLoop;
+use crate::exchange::input::Input;
+use crate::exchange::socket::{ConnectionEnd, Expecting, Socket};
 use crate::limits;
 use crate::rights::StandingLogin;
+use crate::waiting::room::{Room, Rooms, Turnover};
+use crate::waiting::status::{self, AnswerTerms};
 use dendra_base::Key;
 use dendra_wire::Refusal;
 use dendra_wire::http::{ChunkDecoder, ChunkItem};

@@ -20,17 +20,17 @@
 
 use crate::admin::metrics::RefusalCause;
 use crate::admin::stages::Watch;
-use crate::clients::room::Rooms;
-use crate::clients::seat::{Seat, WakeReason};
-use crate::clients::socket::{ConnectionEnd, Socket};
-use crate::clients::status::AnswerTerms;
 use crate::disk::alone::{Alone, StoreWalk};
 use crate::event_loop::handover::{
     Begun, ChunkTerms, KeyRequest, NoChunk, PendingOperation, ScanChunk,
 };
 use crate::event_loop::thread::EventLoop;
+use crate::exchange::socket::{ConnectionEnd, Socket};
 use crate::front::{FrontBackend, FrontWalk};
 use crate::peers::{ClusterBackend, ClusterWalk};
+use crate::waiting::room::Rooms;
+use crate::waiting::seat::{Seat, WakeReason};
+use crate::waiting::status::AnswerTerms;
 use dendra_base::CellRef;
 use dendra_node::{Admission, Class, Outcome};
 use dendra_wire::http::response::Style;

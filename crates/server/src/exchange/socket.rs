@@ -24,16 +24,16 @@
 
 use crate::admin::metrics::OpLabel;
 use crate::admin::stages::{Unsent, Watch};
-use crate::clients::input::Input;
-use crate::clients::room::{Room, Turnover};
-use crate::clients::seat::{Seat, WaitLimit, WakeReason};
-use crate::clients::turn_work::{TurnWork, body_piece};
-use crate::event_loop::clock;
+use crate::clock;
 use crate::event_loop::giving_way::WayPlace;
 use crate::event_loop::thread::EventLoop;
+use crate::exchange::input::Input;
+use crate::exchange::turn_work::{TurnWork, body_piece};
 use crate::limits;
 use crate::rights::GrantUse;
 use crate::tls::ByteStream;
+use crate::waiting::room::{Room, Turnover};
+use crate::waiting::seat::{Seat, WaitLimit, WakeReason};
 use bytes::BufMut;
 use dendra_node::MemberIndex;
 use dendra_node::standing::Called;

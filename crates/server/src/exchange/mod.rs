@@ -1,0 +1,16 @@
+//! One connection's bytes on a loop, for all who answer requests: clients' and members' alike.
+//!
+//! ```text
+//! socket.rs      the client's side of it         input.rs      bytes that came and are not parsed yet
+//! body.rs        bodies that arrive slowly       pages.rs      scans in pages
+//! turn_work.rs   the work of a connection, in calls
+//! ```
+//!
+//! Not here: which request it is (`clients/connection/`), bytes of HTTP (crate `wire`).
+//! See: docs/overload.md.
+
+pub(crate) mod body;
+pub(crate) mod input;
+pub(crate) mod pages;
+pub(crate) mod socket;
+pub(crate) mod turn_work;
