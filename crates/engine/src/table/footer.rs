@@ -15,10 +15,11 @@
 //! Not here: which facts the manifest repeats (`meta.rs`).
 //! See: docs/format/table.md.
 
+use super::TableMeta;
 use super::block::{Block, BlockBuilder};
 use super::cursor::BlockCursor;
 use super::frame::Handle;
-use dendra_base::{Direction, Version};
+use dendra_base::{CellRef, Direction, Kind as CellKind, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -132,7 +133,7 @@ fn crc(footer: &[u8; FOOTER_BYTES]) -> u32 {
 const NAMES: u32 = 12;
 
 /// Facts about a table, stored under their names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Properties {
     pub(super) records: u64,
     pub(super) tombstones: u64,
@@ -151,6 +152,50 @@ pub(super) struct Properties {
 }
 
 impl Properties {
+    /// Properties of a table without records.
+    pub(super) fn none(filter_bits_per_key: u64) -> Properties {
+        Properties {
+            expiry_ms_min: u64::MAX,
+            filter_bits_per_key,
+            version_min: Version::MAX,
+            ..Properties::default()
+        }
+    }
+
+    /// Counts the next record in the order of keys.
+    pub(super) fn count(&mut self, key: &[u8], cell: &CellRef<'_>) {
+        if self.records == 0 {
+            self.smallest = key.to_vec();
+        }
+        self.records += 1;
+        self.tombstones += u64::from(cell.kind == CellKind::Tombstone);
+        if let Some(expiry_ms) = cell.expiry_ms {
+            self.expiring += 1;
+            self.expiry_ms_min = self.expiry_ms_min.min(expiry_ms);
+        }
+        self.raw_bytes += (key.len() + cell.encoded_len()) as u64;
+        self.version_min = self.version_min.min(cell.version);
+        self.version_max = self.version_max.max(cell.version);
+        self.largest.clear();
+        self.largest.extend_from_slice(key);
+    }
+
+    /// The facts that the manifest repeats, of a file of `bytes` bytes.
+    pub(super) fn meta(&self, id: u64, bytes: u64, digest: u64) -> TableMeta {
+        TableMeta {
+            id,
+            bytes,
+            digest,
+            records: self.records,
+            tombstones: self.tombstones,
+            expiring: self.expiring,
+            smallest: self.smallest.clone(),
+            largest: self.largest.clone(),
+            version_min: self.version_min,
+            version_max: self.version_max,
+        }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let number = |n: u64| n.to_le_bytes().to_vec();
         let mut named = [
@@ -179,20 +224,7 @@ impl Properties {
 
     /// Reads the facts this program knows and skips the others; the reason when one is missing.
     pub(super) fn decode(block: Block) -> Result<Properties, String> {
-        let mut out = Properties {
-            records: 0,
-            tombstones: 0,
-            expiring: 0,
-            expiry_ms_min: 0,
-            raw_bytes: 0,
-            blocks: 0,
-            partitions: 0,
-            filter_bits_per_key: 0,
-            version_min: Version::ZERO,
-            version_max: Version::ZERO,
-            smallest: Vec::new(),
-            largest: Vec::new(),
-        };
+        let mut out = Properties::default();
         let mut known = 0u32;
         let mut cursor = BlockCursor::new();
         let what = |m: super::block::MalformedBlock| m.what.to_owned();

@@ -527,18 +527,7 @@ pub(super) fn read_end(file: &dyn File, name: &str, id: Option<u64>) -> Result<T
     check_top(&top, &footer, &properties)
         .map_err(|reason| Error::damaged(name, footer.top.offset, reason))?;
     Ok(TableEnd {
-        meta: TableMeta {
-            id: footer.id,
-            bytes,
-            digest: 0,
-            records: properties.records,
-            tombstones: properties.tombstones,
-            expiring: properties.expiring,
-            smallest: properties.smallest.clone(),
-            largest: properties.largest.clone(),
-            version_min: properties.version_min,
-            version_max: properties.version_max,
-        },
+        meta: properties.meta(footer.id, bytes, 0),
         footer,
         properties,
         top,

@@ -26,7 +26,7 @@ use super::index::{Index, TopEntry};
 use super::{Table, key_hash};
 use crate::vfs::Wait;
 use crate::{Error, Result};
-use dendra_base::{CellRef, Direction, Kind as CellKind, Version};
+use dendra_base::{CellRef, Direction, Version};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -55,18 +55,8 @@ impl Table {
         let digest = self.digest()?;
         let mut seen = RecordSums {
             properties: Properties {
-                records: 0,
-                tombstones: 0,
-                expiring: 0,
-                expiry_ms_min: u64::MAX,
-                raw_bytes: 0,
-                blocks: 0,
                 partitions: self.top.len() as u64,
-                filter_bits_per_key: self.properties.filter_bits_per_key,
-                version_min: Version::MAX,
-                version_max: Version::ZERO,
-                smallest: Vec::new(),
-                largest: Vec::new(),
+                ..Properties::none(self.properties.filter_bits_per_key)
             },
             last_key: Vec::new(),
             is_complete: true,
@@ -77,7 +67,6 @@ impl Table {
         if !seen.is_complete {
             return Ok(());
         }
-        seen.properties.largest = seen.last_key;
         if seen.properties != self.properties {
             let reason = format!(
                 "the records amount to {:?}, the properties say {:?}",
@@ -247,18 +236,7 @@ impl RecordSums {
     }
 
     fn count(&mut self, key: &[u8], cell: CellRef<'_>) {
-        let properties = &mut self.properties;
-        if properties.records == 0 {
-            properties.smallest = key.to_vec();
-        }
-        properties.records += 1;
-        properties.tombstones += u64::from(cell.kind == CellKind::Tombstone);
-        properties.expiring += u64::from(cell.expiry_ms.is_some());
-        let expiry_ms = cell.expiry_ms.unwrap_or(u64::MAX);
-        properties.expiry_ms_min = properties.expiry_ms_min.min(expiry_ms);
-        properties.raw_bytes += (key.len() + cell.encoded_len()) as u64;
-        properties.version_min = properties.version_min.min(cell.version);
-        properties.version_max = properties.version_max.max(cell.version);
+        self.properties.count(key, &cell);
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
     }

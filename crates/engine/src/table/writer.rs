@@ -27,7 +27,7 @@ use super::{TableMeta, TableOptions, file_name, filter, key_hash};
 use crate::vfs::{File, Vfs};
 use crate::{Error, Result};
 use dendra_base::limits::STORED_KEY_BYTES_MAX;
-use dendra_base::{CellRef, Kind as CellKind, Version};
+use dendra_base::{CellRef, Version};
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -59,7 +59,6 @@ pub(crate) struct TableWriter {
     hashes: Vec<u64>,
     partition_records: usize,
     top: BlockBuilder,
-    last_key: Vec<u8>,
     properties: Properties,
 }
 
@@ -88,21 +87,7 @@ impl TableWriter {
             hashes: Vec::new(),
             partition_records: 0,
             top: BlockBuilder::new(1),
-            last_key: Vec::new(),
-            properties: Properties {
-                records: 0,
-                tombstones: 0,
-                expiring: 0,
-                expiry_ms_min: u64::MAX,
-                raw_bytes: 0,
-                blocks: 0,
-                partitions: 0,
-                filter_bits_per_key: options.filter_bits_per_key as u64,
-                version_min: Version::MAX,
-                version_max: Version::ZERO,
-                smallest: Vec::new(),
-                largest: Vec::new(),
-            },
+            properties: Properties::none(options.filter_bits_per_key as u64),
         })
     }
 
@@ -110,17 +95,18 @@ impl TableWriter {
     /// `STORED_KEY_BYTES_MAX`.
     pub(crate) fn add(&mut self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<()> {
         assert!(
-            stored_key > self.last_key.as_slice() && stored_key.len() <= STORED_KEY_BYTES_MAX,
+            stored_key > self.properties.largest.as_slice()
+                && stored_key.len() <= STORED_KEY_BYTES_MAX,
             "keys of a table rise strictly and have at most {STORED_KEY_BYTES_MAX} bytes"
         );
         let cell_len = cell.encoded_len();
         let grown = self.block.len() + stored_key.len() + cell_len;
         // A block holds records of one space, so that damage to the node's own notes, which no
         // other member has, hits no other record.
-        let is_other_space = self.last_key.first() != stored_key.first();
+        let is_other_space = self.properties.largest.first() != stored_key.first();
         let is_full = grown > self.options.block_bytes || is_other_space;
         if !self.block.is_empty() && is_full {
-            separator(&self.last_key, stored_key, &mut self.separator);
+            separator(&self.properties.largest, stored_key, &mut self.separator);
             self.close_block()?;
             if self.partition_bytes >= self.options.partition_bytes
                 || self.partition_records >= PARTITION_RECORDS_MAX
@@ -134,9 +120,7 @@ impl TableWriter {
         if self.options.filter_bits_per_key > 0 {
             self.hashes.push(key_hash(stored_key));
         }
-        self.count(stored_key, cell);
-        self.last_key.clear();
-        self.last_key.extend_from_slice(stored_key);
+        self.properties.count(stored_key, cell);
         Ok(())
     }
 
@@ -153,10 +137,9 @@ impl TableWriter {
             "a table holds at least one record: do not create a writer before the first"
         );
         self.separator.clear();
-        self.separator.extend_from_slice(&self.last_key);
+        self.separator.extend_from_slice(&self.properties.largest);
         self.close_block()?;
         self.close_partition()?;
-        self.properties.largest = std::mem::take(&mut self.last_key);
         let top = self.top.finish();
         let offset = self.written + self.pending.len() as u64;
         let top = seal(
@@ -180,35 +163,8 @@ impl TableWriter {
         self.file
             .sync()
             .map_err(|e| Error::io(format!("sync {}", file_name(self.id)), e))?;
-        let properties = self.properties;
-        Ok(TableMeta {
-            id: self.id,
-            bytes: self.written,
-            digest: self.digest.digest(),
-            records: properties.records,
-            tombstones: properties.tombstones,
-            expiring: properties.expiring,
-            smallest: properties.smallest,
-            largest: properties.largest,
-            version_min: properties.version_min,
-            version_max: properties.version_max,
-        })
-    }
-
-    fn count(&mut self, stored_key: &[u8], cell: &CellRef<'_>) {
-        let properties = &mut self.properties;
-        if properties.records == 0 {
-            properties.smallest = stored_key.to_vec();
-        }
-        properties.records += 1;
-        properties.tombstones += u64::from(cell.kind == CellKind::Tombstone);
-        if let Some(expiry_ms) = cell.expiry_ms {
-            properties.expiring += 1;
-            properties.expiry_ms_min = properties.expiry_ms_min.min(expiry_ms);
-        }
-        properties.raw_bytes += (stored_key.len() + cell.encoded_len()) as u64;
-        properties.version_min = properties.version_min.min(cell.version);
-        properties.version_max = properties.version_max.max(cell.version);
+        let digest = self.digest.digest();
+        Ok(self.properties.meta(self.id, self.written, digest))
     }
 
     fn offset(&self) -> u64 {
