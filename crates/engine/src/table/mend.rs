@@ -15,11 +15,9 @@
 use super::Table;
 use super::cursor::BlockCursor;
 use super::frame::{FrameKind, Handle};
-use super::index::Index;
-use super::scrub::KeySpan;
+use super::walk::{Flaw, KeySpan, TableWalk, WalkOptions};
+use crate::Result;
 use crate::source::Source;
-use crate::vfs::Wait;
-use crate::{Error, Result};
 use dendra_base::{CellRef, Direction};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -28,9 +26,7 @@ use std::sync::Arc;
 pub(crate) struct MendIter {
     table: Arc<Table>,
     repaired: Vec<KeySpan>,
-    partition: usize,
-    index: Option<Index>,
-    entry: usize,
+    walk: TableWalk,
     handle: Handle,
     data: BlockCursor,
 }
@@ -39,11 +35,9 @@ impl MendIter {
     /// A source that stands nowhere yet.
     pub(crate) fn new(table: Arc<Table>, repaired: Vec<KeySpan>) -> MendIter {
         MendIter {
+            walk: TableWalk::new(0..table.top.len(), WalkOptions::MEND),
             table,
             repaired,
-            partition: 0,
-            index: None,
-            entry: 0,
             handle: Handle {
                 offset: 0,
                 bytes: 0,
@@ -52,51 +46,24 @@ impl MendIter {
         }
     }
 
-    /// `None` when the error is damage in a repaired span.
-    fn unless_repaired<T>(&self, read: Result<T>, span: &KeySpan) -> Result<Option<T>> {
-        match read {
-            Err(Error::Damaged { .. }) if self.repaired.iter().any(|it| it.covers(span)) => {
-                Ok(None)
-            }
-            read => read.map(Some),
-        }
-    }
-
     /// Goes on to the next block until there is a record or the table ends.
     fn settle(&mut self) -> Result<()> {
-        while self.data.current().is_none() && self.partition < self.table.top.len() {
-            self.next_block()?;
-        }
-        Ok(())
-    }
-
-    fn next_block(&mut self) -> Result<()> {
-        let at = self.partition;
-        let Some(index) = &self.index else {
-            let read = self.table.read_index(at, Wait::Block);
-            self.index = self.unless_repaired(read, &self.table.span_of_partition(at))?;
-            self.entry = 0;
-            if self.index.is_none() {
-                self.partition += 1;
+        let (table, repaired) = (&self.table, &self.repaired);
+        let is_repaired = |lost: &KeySpan| repaired.iter().any(|it| it.covers(lost));
+        let mut on_flaw = |flaw: Flaw| {
+            if flaw.span.as_ref().is_none_or(is_repaired) {
+                return Ok(());
             }
-            return Ok(());
+            Err(table.damaged(flaw.offset, flaw.reason))
         };
-        if self.entry == index.len() {
-            self.index = None;
-            self.partition += 1;
-            return Ok(());
-        }
-        let (entry, span) = (self.entry, self.table.span_of_block(at, index, self.entry));
-        self.entry += 1;
-        let (handle, _) = index.block(entry);
-        self.handle = handle;
-        let read = self.table.read_frame(handle, Wait::Block, |frame| {
-            self.table.checked_block(at, index, entry, frame)
-        });
-        if let Some(block) = self.unless_repaired(read, &span)? {
+        while self.data.current().is_none()
+            && let Some((block, handle)) =
+                self.walk.next(table, &mut |_, _| Ok(()), &mut on_flaw)?
+        {
+            self.handle = handle;
             self.data
                 .seek(block, Bound::Unbounded, Direction::Forward)
-                .map_err(|m| self.table.malformed(FrameKind::Data, handle, m))?;
+                .map_err(|m| table.malformed(FrameKind::Data, handle, m))?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@
 //! writer.rs   TableWriter         rising records in, a file and its TableMeta out
 //! reader.rs   Table, FoundCell    open, point reads
 //! iter.rs     TableIter, LevelIter   sources for scans and compactions
+//! walk.rs     TableWalk           partitions, blocks and damage, for the three that follow
 //! scrub.rs    Table::scrub_part   one part as the disk has it: which blocks are damaged
 //! mend.rs     MendIter            the records of a table but for its damaged blocks
 //! verify.rs   Table::verify       every byte, every promise
@@ -54,6 +55,7 @@ mod share;
 mod shortcut;
 mod tags;
 mod verify;
+mod walk;
 mod writer;
 
 #[cfg(test)]
@@ -67,7 +69,7 @@ pub(crate) use mend::MendIter;
 pub use meta::TableMeta;
 pub use reader::Table;
 pub(crate) use reader::{First, FoundCell};
-pub(crate) use scrub::{Flaw, KeySpan, ScrubRead};
+pub(crate) use walk::{Flaw, KeySpan, ScrubRead};
 pub(crate) use writer::TableWriter;
 
 pub(crate) use block::Block;

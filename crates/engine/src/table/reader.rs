@@ -293,8 +293,7 @@ impl Table {
     /// Reads the index of partition `i` from the file.
     pub(super) fn read_index(&self, i: usize, wait: Wait) -> Result<Index> {
         let handle = self.top.partition(i).index;
-        let block = self.read_block(FrameKind::Index, handle, wait)?;
-        Index::parse(&block).map_err(|m| self.malformed(FrameKind::Index, handle, m))
+        self.read_frame(handle, wait, |frame| self.parse_index(handle, frame))
     }
 
     /// Reads a block of entries from the file.
@@ -311,6 +310,12 @@ impl Table {
     pub(super) fn parse_filter(&self, handle: Handle, frame: &[u8]) -> Result<Filter> {
         let payload = open_frame(&self.name(), self.meta.id, FrameKind::Filter, handle, frame)?;
         Filter::parse(&payload).map_err(|m| self.malformed(FrameKind::Filter, handle, m))
+    }
+
+    /// Checks and takes apart the index partition that lies at `handle`.
+    pub(super) fn parse_index(&self, handle: Handle, frame: &[u8]) -> Result<Index> {
+        let block = self.parse_block(FrameKind::Index, handle, frame)?;
+        Index::parse(&block).map_err(|m| self.malformed(FrameKind::Index, handle, m))
     }
 
     /// Checks and takes apart the bytes that lie at `handle`.
@@ -360,6 +365,11 @@ impl Table {
         file_name(self.meta.id)
     }
 
+    /// The error for damage at `offset`.
+    pub(super) fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
+        Error::damaged(self.name(), offset, reason)
+    }
+
     /// The error for a block whose checksum held and whose content does not.
     pub(super) fn malformed(&self, kind: FrameKind, handle: Handle, m: MalformedBlock) -> Error {
         malformed(&self.name(), kind, handle, m)
@@ -367,11 +377,7 @@ impl Table {
 
     /// The error for an entry of a data block that is not a cell.
     pub(super) fn not_a_cell(&self, handle: Handle) -> Error {
-        Error::damaged(
-            self.name(),
-            handle.offset,
-            "an entry of a data block is not a cell",
-        )
+        self.damaged(handle.offset, "an entry of a data block is not a cell")
     }
 }
 
@@ -424,6 +430,12 @@ fn open_frame(
         .map_err(|reason| Error::damaged(name, handle.offset, reason))
 }
 
+/// The error for a frame that is longer or shorter than a writer makes one.
+pub(super) fn misfit(name: String, handle: Handle) -> Error {
+    let reason = format!("a block of {} bytes cannot be here", handle.bytes);
+    Error::damaged(name, handle.offset, reason)
+}
+
 /// Reads the bytes at `handle`, which must end at or before `limit`, into a buffer of this thread.
 pub(super) fn read_frame<R>(
     file: &dyn File,
@@ -434,11 +446,7 @@ pub(super) fn read_frame<R>(
     parse: impl FnOnce(&[u8]) -> Result<R>,
 ) -> Result<R> {
     if !handle.fits(limit) {
-        return Err(Error::damaged(
-            name(),
-            handle.offset,
-            format!("a block of {} bytes cannot be here", handle.bytes),
-        ));
+        return Err(misfit(name(), handle));
     }
     SCRATCH.with_borrow_mut(|scratch| {
         let len = handle.bytes as usize;

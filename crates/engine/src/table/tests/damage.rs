@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::Error;
-use crate::table::block::Block;
+use crate::table::block::{Block, put_varint};
 use crate::table::cursor::BlockCursor;
 use crate::table::filter::Filter;
 use crate::table::footer::{FOOTER_BYTES, Footer};
@@ -144,6 +144,156 @@ fn frames(table: &Table) -> Vec<(FrameKind, Handle)> {
     out
 }
 
+/// The spots that a scrub finds in all parts of a table.
+fn scrub(table: &Table) -> Vec<Flaw> {
+    let (mut read, mut spots) = (ScrubRead::default(), Vec::new());
+    for part in 0..table.scrub_parts() {
+        let scrubbed = table.scrub_part(part, &mut read, &mut spots);
+        scrubbed.expect("memory does not fail");
+    }
+    spots
+}
+
+/// Offset and reason of each damage that a check finds.
+fn check(table: &Table) -> Vec<(u64, String)> {
+    let mut found = Vec::new();
+    let on_damage = |error| match error {
+        Error::Damaged { offset, reason, .. } => {
+            found.push((offset, reason));
+            Ok(())
+        }
+        other => Err(other),
+    };
+    let checked = table.verify_all(|_, _| Ok(()), on_damage);
+    checked.expect("memory does not fail");
+    found
+}
+
+fn mend(table: &Arc<Table>, repaired: Vec<KeySpan>) -> crate::Result<Vec<(Vec<u8>, Cell)>> {
+    let mut iter = MendIter::new(Arc::clone(table), repaired);
+    iter.seek(Bound::Unbounded, Direction::Forward)?;
+    collect(&mut iter)
+}
+
+/// Both tell the same; a mend shows each record that is not lost, and needs all spans.
+fn assert_seen_alike(table: &Arc<Table>, model: &Model, what: &str) -> Vec<Flaw> {
+    let spots = scrub(table);
+    let told = |flaw: &Flaw| (flaw.offset, flaw.reason.clone());
+    let told: Vec<(u64, String)> = spots.iter().map(told).collect();
+    assert_eq!(check(table), told, "{what}");
+    let spans: Vec<KeySpan> = spots.iter().filter_map(|flaw| flaw.span.clone()).collect();
+    assert_eq!(
+        mend(table, Vec::new()).is_err(),
+        !spans.is_empty(),
+        "{what}"
+    );
+    let mended = mend(table, spans.clone()).expect("all that is lost is repaired");
+    let is_lost = |key: &Vec<u8>| {
+        let mut spans = spans.iter();
+        spans.any(|span| (&span.first..=&span.last).contains(&key))
+    };
+    let kept = model.iter().filter(|(key, _)| !is_lost(key));
+    let kept: Vec<_> = kept.map(|(k, c)| (k.clone(), c.clone())).collect();
+    assert_eq!(mended, kept, "{what}");
+    spots
+}
+
+#[test]
+fn a_check_and_a_scrub_and_a_mend_see_the_same_damage() {
+    let (folder, meta, model) = small(Compression::None);
+    let table = Arc::new(Table::open(&folder, meta).expect("just written"));
+    assert_eq!(assert_seen_alike(&table, &model, "whole"), []);
+    for (kind, handle) in frames(&table) {
+        let what = format!("{} at {}", kind.as_str(), handle.offset);
+        let flip = |bytes: &mut Vec<u8>| bytes[handle.offset as usize + 1] ^= 4;
+        folder.tamper(&file_name(ID), flip);
+        if matches!(kind, FrameKind::Top | FrameKind::Properties) {
+            // A check reads them when it opens the table.
+            let spots = scrub(&table);
+            assert_eq!(spots.len(), 1, "{what}");
+            assert_eq!(spots[0].span, None, "{what}");
+        } else {
+            let spots = assert_seen_alike(&table, &model, &what);
+            assert_eq!(spots.len(), 1, "{what}");
+            assert_eq!(spots[0].offset, handle.offset, "{what}");
+            assert_eq!(spots[0].span.is_none(), kind == FrameKind::Filter, "{what}");
+        }
+        folder.tamper(&file_name(ID), flip);
+    }
+}
+
+#[test]
+fn a_filter_that_hides_a_key_and_a_wrong_bound_cost_no_record() {
+    let (folder, meta, model) = small(Compression::None);
+    let table = Arc::new(Table::open(&folder, meta.clone()).expect("just written"));
+    let whole = folder.bytes(&file_name(ID));
+    let filter = table.top.partition(0).filter.expect("it has filters");
+    folder.tamper(&file_name(ID), |bytes| {
+        let line = filter.offset as usize..filter.end() as usize - frame::TRAILER_BYTES - 1;
+        bytes[line].fill(0);
+        reseal(bytes, filter);
+    });
+    let spots = assert_seen_alike(&table, &model, "filter");
+    let blocks = table.read_index(0, Wait::Block).expect("whole").len();
+    assert_eq!(spots.len(), blocks, "one for each block of the partition");
+    for spot in spots {
+        assert_eq!(spot.span, None);
+        assert_eq!(spot.reason, "a key does not pass its own filter");
+    }
+
+    folder.put(&file_name(ID), whole);
+    let older = (0..table.top.len())
+        .map(|i| table.top.partition(i).version_max)
+        .find(|version| *version != meta.version_max)
+        .expect("one partition has the newest version");
+    folder.tamper(&file_name(ID), |bytes| {
+        let top = table.footer.top;
+        let frame = &mut bytes[top.offset as usize..top.end() as usize];
+        let mut places = frame.windows(16);
+        let at = places.position(|part| part == older.to_bytes());
+        frame[at.expect("it is listed") + 15] ^= 1;
+        reseal(bytes, top);
+    });
+    let table = Arc::new(Table::open(&folder, meta).expect("the top index is sound"));
+    let spots = assert_seen_alike(&table, &model, "top index");
+    assert_eq!(spots.len(), 1);
+    assert_eq!(spots[0].reason, "the top index has another newest version");
+}
+
+/// The rest of a partition is lost where its index cannot be followed.
+#[test]
+fn an_index_that_skips_a_block_is_damage_to_all() {
+    let (folder, meta, model) = small(Compression::None);
+    let table = Arc::new(Table::open(&folder, meta).expect("just written"));
+    let at = (0..table.top.len())
+        .find(|i| table.read_index(*i, Wait::Block).expect("whole").len() > 1)
+        .expect("a partition of two blocks");
+    let index = table.read_index(at, Wait::Block).expect("whole");
+    let (first, _) = index.block(0);
+    let handle = table.top.partition(at).index;
+    folder.tamper(&file_name(ID), |bytes| {
+        // The length of the first block, as the index has it.
+        let mut written = Vec::new();
+        put_varint(&mut written, first.offset);
+        let length = written.len();
+        put_varint(&mut written, u64::from(first.bytes));
+        let frame = &mut bytes[handle.offset as usize..handle.end() as usize];
+        let mut places = frame.windows(written.len());
+        let place = places
+            .position(|part| part == written)
+            .expect("it is listed");
+        frame[place + length] ^= 1;
+        reseal(bytes, handle);
+    });
+    let spots = assert_seen_alike(&table, &model, "index");
+    assert_eq!(spots.len(), 2, "the block, and the rest: {spots:?}");
+    assert_eq!(spots[1].reason, "the index has no block that starts here");
+    let (block, rest) = (spots[0].span.as_ref(), spots[1].span.as_ref());
+    let (block, rest) = block.zip(rest).expect("records are lost");
+    assert!(block.last < rest.first);
+    assert_eq!(rest.last, table.top.key(at));
+}
+
 #[test]
 fn a_block_of_another_table_or_another_place_is_found() {
     let (folder, meta, _) = small(Compression::None);
@@ -241,6 +391,8 @@ fn survive(folder: &Folder) {
     let table = Arc::new(table);
     // Errors are as good as answers here: it is enough that there is no panic and an end.
     let _ = table.verify(|_, _| Ok(()));
+    let _ = scrub(&table);
+    let _ = mend(&table, Vec::new());
     let _ = describe(folder, &file_name(ID), &mut Vec::new(), 10);
     let cache = Arc::new(BlockCache::new(1 << 20));
     for key in draw_model(11, 20, 40).keys() {
