@@ -12,7 +12,7 @@ use dendra_ownership::member::MemberIndex;
 use dendra_ownership::ring::Partition;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The comparisons with one peer.
 #[derive(Debug, Default)]
@@ -37,9 +37,7 @@ pub struct Comparisons {
     pub(super) promises: AtomicU64,
     /// Bytes a second of own comparisons; 0 = there was none.
     speed: AtomicU64,
-    /// The last epoch in which this member saw a stray; 0 = none.
-    stray_epoch: AtomicU64,
-    /// An epoch, and the partitions in which strays were seen in it.
+    /// The last epoch in which this member saw a stray, and the partitions of those; 0 = none.
     foreign: Mutex<(u64, BTreeSet<Partition>)>,
 }
 
@@ -54,7 +52,6 @@ impl Default for Comparisons {
             left_out: AtomicU64::new(0),
             promises: AtomicU64::new(0),
             speed: AtomicU64::new(0),
-            stray_epoch: AtomicU64::new(0),
             foreign: Mutex::default(),
         }
     }
@@ -131,8 +128,7 @@ impl Comparisons {
         if strays.is_empty() {
             return;
         }
-        self.stray_epoch.fetch_max(epoch, Ordering::Relaxed);
-        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut foreign = self.foreign();
         if foreign.0 < epoch {
             *foreign = (epoch, BTreeSet::new());
         }
@@ -142,7 +138,7 @@ impl Comparisons {
     /// The partitions of which this member was seen to hold records in this epoch, without being an
     /// owner of them.
     pub fn foreign_in(&self, epoch: u64) -> BTreeSet<Partition> {
-        let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        let foreign = self.foreign();
         if foreign.0 == epoch {
             foreign.1.clone()
         } else {
@@ -150,20 +146,21 @@ impl Comparisons {
         }
     }
 
+    fn foreign(&self) -> MutexGuard<'_, (u64, BTreeSet<Partition>)> {
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The strays of this member were dropped: its copies have to be looked at once more, from the
     /// beginning.
     pub fn dropped_strays(&self) {
-        self.stray_epoch.store(0, Ordering::Relaxed);
-        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
-        *foreign = (0, BTreeSet::new());
-        drop(foreign);
+        *self.foreign() = (0, BTreeSet::new());
         for peer in &self.peers {
             peer.full_epoch.store(0, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn has_strays_in(&self, epoch: u64) -> bool {
-        self.stray_epoch.load(Ordering::Relaxed) >= epoch
+        self.foreign().0 >= epoch
     }
 
     pub(crate) fn add_read(&self, bytes: u64) {
