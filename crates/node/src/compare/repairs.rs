@@ -81,62 +81,45 @@ pub(super) fn of_records(
         cell.version.rmw == 0 && apart_ms < COMPARE_YOUNG_MS && !shared.is_settled(cell)
     };
     side_by_side(own, peer, |key, here, there| {
-        let step = match (here, there) {
+        let fetch = |over| RepairStep::Fetch {
+            key: key.clone(),
+            over,
+        };
+        let (newer, step) = match (here, there) {
             // One of the two may be a value and the other what is left of it: that is settled as a
             // dispute, so that all owners have the value again.
             (Some(here), Some(there)) if here.version == there.version => {
-                (!is_alike(here, there, now_ms)).then(|| RepairStep::Dispute {
-                    key: key.clone(),
-                    version: here.version,
-                })
+                if !is_alike(here, there, now_ms) {
+                    let (key, version) = (key.clone(), here.version);
+                    steps.push(RepairStep::Dispute { key, version });
+                }
+                return;
             }
             (Some(here), Some(there)) if there.is_newer_than(here) => {
-                fetch(key, there, copies_of(here), is_young)
+                (there, fetch(copies_of(here)))
             }
+            (None, Some(there)) if shared.has(key, copies_of(there)) => (there, fetch(0)),
             (Some(here), Some(there)) => {
-                let over =
-                    |here: Cell| shared.over(here, copies_of(there), PairMember::Peer, key, clock);
-                send(key, here, over, is_young)
+                let older = copies_of(there);
+                let cell = shared.over(here.clone(), older, PairMember::Peer, key, clock);
+                let key = key.clone();
+                (here, RepairStep::Send { key, cell })
             }
             (Some(here), None) if shared.has(key, copies_of(here)) => {
-                let step = send(key, here, |here| here, is_young);
-                step.map(|step| match step {
-                    RepairStep::Send { key, cell } if shared.is_own_beyond(&key) => {
-                        RepairStep::Meet { key, cell }
-                    }
-                    step => step,
-                })
+                let (key, cell) = (key.clone(), here.clone());
+                if shared.is_own_beyond(&key) {
+                    (here, RepairStep::Meet { key, cell })
+                } else {
+                    (here, RepairStep::Send { key, cell })
+                }
             }
-            (None, Some(there)) if shared.has(key, copies_of(there)) => {
-                fetch(key, there, 0, is_young)
-            }
-            _ => None,
+            _ => return,
         };
-        steps.extend(step);
+        if !is_young(newer) {
+            steps.push(step);
+        }
     });
     steps
-}
-
-fn send(
-    key: &Bytes,
-    cell: &Cell,
-    over: impl FnOnce(Cell) -> Cell,
-    is_young: impl Fn(&Cell) -> bool,
-) -> Option<RepairStep> {
-    (!is_young(cell)).then(|| RepairStep::Send {
-        key: key.clone(),
-        cell: over(cell.clone()),
-    })
-}
-
-fn fetch(
-    key: &Bytes,
-    cell: &Cell,
-    over: u8,
-    is_young: impl Fn(&Cell) -> bool,
-) -> Option<RepairStep> {
-    let key = key.clone();
-    (!is_young(cell)).then_some(RepairStep::Fetch { key, over })
 }
 
 /// Steps for records of the protocol: the higher promise of each key. `None` when one cannot be
