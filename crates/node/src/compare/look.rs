@@ -33,68 +33,6 @@ use dendra_base::{Cell, Version};
 use dendra_ownership::member::MemberIndex;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A look under way.
-#[derive(Debug)]
-pub(super) struct LookRun {
-    report: LookReport,
-    bytes_per_second: u64,
-    /// Which pair is looked at.
-    at: usize,
-    is_news: bool,
-}
-
-impl LookRun {
-    pub(super) fn new(order: LookOrder) -> LookRun {
-        LookRun {
-            report: LookReport::of(&order),
-            bytes_per_second: order.bytes_per_second,
-            at: 0,
-            is_news: true,
-        }
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.report.is_over
-    }
-
-    /// The findings, if there are new ones.
-    pub(super) fn take_news(&mut self) -> Option<LookReport> {
-        std::mem::take(&mut self.is_news).then(|| self.report.clone())
-    }
-
-    /// The next peer that can be reached.
-    pub(super) fn next_peer(&mut self, is_up: impl Fn(MemberIndex) -> bool) -> Option<MemberIndex> {
-        while !self.report.is_over {
-            let mut pair = PairLook::new(self.report.pairs[self.at].peer);
-            if is_up(pair.peer) {
-                pair.state = PairState::UnderWay;
-                self.note(&pair);
-                return Some(pair.peer);
-            }
-            pair.state = PairState::Unreached;
-            self.end_pair(&pair);
-        }
-        None
-    }
-
-    pub(super) fn bytes_per_second(&self) -> u64 {
-        self.bytes_per_second
-    }
-
-    /// The pair under way is as far as this.
-    pub(super) fn note(&mut self, pair: &PairLook) {
-        self.report.pairs[self.at] = pair.clone();
-        self.is_news = true;
-    }
-
-    /// The pair under way is done.
-    pub(super) fn end_pair(&mut self, pair: &PairLook) {
-        self.note(pair);
-        self.at += 1;
-        self.report.is_over = self.at == self.report.pairs.len();
-    }
-}
-
 /// A record that differs: how, and the copy that lags, if there is one.
 type Suspect = (CopyDifference, Option<Version>);
 
@@ -115,38 +53,88 @@ pub(super) enum NextWork {
     End,
 }
 
-/// The state of a walk that looks and does not repair.
+/// A look under way.
 #[derive(Debug)]
-pub(super) struct LookWalk {
-    pub(super) pair: PairLook,
+pub(super) struct LookRun {
+    report: LookReport,
+    bytes_per_second: u64,
+    /// Which pair is looked at.
+    at: usize,
+    is_news: bool,
     waiting: VecDeque<SuspectPart>,
     waiting_bytes: usize,
     /// The suspects that are looked at once more, until the stack is as low as this again.
     second: Option<(usize, BTreeMap<Bytes, Suspect>)>,
 }
 
-impl LookWalk {
-    pub(super) fn new(peer: MemberIndex) -> LookWalk {
-        let mut pair = PairLook::new(peer);
-        pair.state = PairState::UnderWay;
-        LookWalk {
-            pair,
+impl LookRun {
+    pub(super) fn new(order: LookOrder) -> LookRun {
+        LookRun {
+            report: LookReport::of(&order),
+            bytes_per_second: order.bytes_per_second,
+            at: 0,
+            is_news: true,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             second: None,
         }
     }
 
-    /// Findings of the look at its end.
-    pub(super) fn ended(self, report: &CompareReport, is_at_end: bool) -> PairLook {
-        let mut pair = self.pair;
-        pair.left_out = report.left_out;
-        pair.state = if is_at_end && report.failed == 0 {
+    pub(super) fn is_over(&self) -> bool {
+        self.report.is_over
+    }
+
+    /// The findings, if there are new ones.
+    pub(super) fn take_news(&mut self) -> Option<LookReport> {
+        std::mem::take(&mut self.is_news).then(|| self.report.clone())
+    }
+
+    /// The next peer that can be reached: a walk with it begins.
+    pub(super) fn next_peer(&mut self, is_up: impl Fn(MemberIndex) -> bool) -> Option<MemberIndex> {
+        while !self.report.is_over {
+            let peer = self.pair().peer;
+            *self.pair() = PairLook::new(peer);
+            if is_up(peer) {
+                self.pair().state = PairState::UnderWay;
+                self.waiting.clear();
+                self.waiting_bytes = 0;
+                self.second = None;
+                return Some(peer);
+            }
+            self.end_pair(PairState::Unreached);
+        }
+        None
+    }
+
+    pub(super) fn bytes_per_second(&self) -> u64 {
+        self.bytes_per_second
+    }
+
+    /// The pair under way, which changes.
+    fn pair(&mut self) -> &mut PairLook {
+        self.is_news = true;
+        &mut self.report.pairs[self.at]
+    }
+
+    /// So many bytes of own copies were looked at.
+    pub(super) fn read(&mut self, bytes: u64) {
+        self.pair().bytes += bytes;
+    }
+
+    /// The walk with the pair under way is over.
+    pub(super) fn end_walk(&mut self, report: &CompareReport, is_at_end: bool) {
+        self.pair().left_out = report.left_out;
+        self.end_pair(if is_at_end && report.failed == 0 {
             PairState::Compared
         } else {
             PairState::Unreached
-        };
-        pair
+        });
+    }
+
+    fn end_pair(&mut self, state: PairState) {
+        self.pair().state = state;
+        self.at += 1;
+        self.report.is_over = self.at == self.report.pairs.len();
     }
 
     /// Second looks first, once they are due.
@@ -199,7 +187,7 @@ impl LookWalk {
                 }
                 Some((_, known)) if known.get(&key) != Some(&suspect) => {}
                 Some(_) if matches!(step, RepairStep::Meet { .. }) => questions.push(step),
-                Some(_) => self.pair.found(key, suspect.0),
+                Some(_) => self.pair().found(key, suspect.0),
             }
         }
         if !suspects.is_empty() {
@@ -230,7 +218,7 @@ impl LookWalk {
             }
             _ => return false,
         };
-        self.pair.found(key, difference);
+        self.pair().found(key, difference);
         true
     }
 }
@@ -299,11 +287,15 @@ mod tests {
         }
     }
 
-    /// A walk that has suspects of so many bytes, due at 100, and one span to go.
+    /// A look that has suspects of so many bytes, due at 100, and one span to go.
     fn next_work(bytes: usize, now_us: u64) -> NextWork {
-        let mut walk = LookWalk::new(MemberIndex(1));
-        walk.waiting_bytes = bytes;
-        walk.waiting.push_back(SuspectPart {
+        let mut look = LookRun::new(LookOrder {
+            id: 1,
+            peers: vec![MemberIndex(1)],
+            bytes_per_second: 1,
+        });
+        look.waiting_bytes = bytes;
+        look.waiting.push_back(SuspectPart {
             part: part(),
             suspects: BTreeMap::new(),
             bytes,
@@ -313,7 +305,7 @@ mod tests {
             part: part(),
             grain: 1,
         };
-        walk.next_work(&mut vec![span], now_us)
+        look.next_work(&mut vec![span], now_us)
     }
 
     #[test]

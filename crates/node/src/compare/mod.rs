@@ -52,7 +52,7 @@ use dendra_base::{Cell, Key, Space};
 use dendra_ownership::member::MemberIndex;
 use findings::{LookOrder, LookReport};
 use haste::Haste;
-use look::{LookRun, LookWalk, NextWork};
+use look::{LookRun, NextWork};
 use parts::{CompareWork, SpacePart};
 use progress::CompareReport;
 use repairs::RepairStep;
@@ -146,9 +146,8 @@ impl Comparer {
 
     /// So many bytes were read or moved: pauses until the limit of bytes a second allows more.
     fn pay(&mut self, turn: &Turn<'_>, bytes: u64) {
-        let is_look = self.walk.as_ref().is_some_and(|walk| walk.look.is_some());
         let bytes_per_second = match &self.look {
-            Some(run) if is_look => run.bytes_per_second(),
+            Some(look) if self.is_look_walk() => look.bytes_per_second(),
             _ => self.haste.bytes_per_second(),
         };
         let pause_us = bytes.saturating_mul(1_000_000) / bytes_per_second.max(1);
@@ -157,9 +156,15 @@ impl Comparer {
         }
     }
 
+    /// So many bytes went to the peer, or came from it.
+    fn pay_moved(&mut self, desk: &Desk, turn: &Turn<'_>, bytes: u64) {
+        desk.comparisons.moved.fetch_add(bytes, Ordering::Relaxed);
+        self.pay(turn, bytes);
+    }
+
     /// An operator wants a look, instead of the one under way, or wants it no more.
     pub(crate) fn look(&mut self, turn: &Turn<'_>, order: Option<LookOrder>) {
-        if self.walk.as_ref().is_some_and(|walk| walk.look.is_some()) {
+        if self.is_look_walk() {
             self.walk = self.parked.take();
         }
         self.look = order.map(LookRun::new);
@@ -179,13 +184,18 @@ impl Comparer {
     }
 
     fn is_looking(&self) -> bool {
-        self.look.as_ref().is_some_and(|run| !run.is_over())
+        self.look.as_ref().is_some_and(|look| !look.is_over())
+    }
+
+    /// Is the walk under way one of the look?
+    fn is_look_walk(&self) -> bool {
+        self.walk.as_ref().is_some_and(|walk| walk.is_look)
     }
 
     /// The member's own comparison makes room for a look, between two questions.
     fn make_room(&mut self) {
         if self.is_looking() {
-            let is_ready = |walk: &mut CompareWalk| walk.look.is_none() && walk.is_idle();
+            let is_ready = |walk: &mut CompareWalk| !walk.is_look && walk.is_idle();
             self.parked = self.walk.take_if(is_ready).or(self.parked.take());
         }
     }
@@ -208,7 +218,7 @@ impl Comparer {
                 if desk.readiness != Readiness::Ready {
                     return self.rest(turn, COMPARE_BUSY_US);
                 }
-                let next = match &mut walk.look {
+                let next = match self.look.as_mut().filter(|_| walk.is_look) {
                     Some(look) => look.next_work(&mut walk.stack, turn.now.mono_us),
                     None => walk.stack.pop().map_or(NextWork::End, NextWork::Work),
                 };
@@ -225,8 +235,8 @@ impl Comparer {
     /// Chooses the next peer of a look; else the one that has waited longest.
     fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) {
         let look = self.look.as_mut();
-        if let Some(peer) = look.and_then(|run| run.next_peer(|peer| desk.health.is_up(peer))) {
-            return self.start(desk, turn, peer, Some(LookWalk::new(peer)));
+        if let Some(peer) = look.and_then(|look| look.next_peer(|peer| desk.health.is_up(peer))) {
+            return self.start(desk, turn, peer, true);
         }
         self.walk = self.parked.take();
         if self.walk.is_some() || !self.haste.is_on() {
@@ -245,10 +255,10 @@ impl Comparer {
             self.due_us = next_us;
             return;
         }
-        self.start(desk, turn, peer, None);
+        self.start(desk, turn, peer, false);
     }
 
-    fn start(&mut self, desk: &Desk, turn: &Turn<'_>, peer: MemberIndex, look: Option<LookWalk>) {
+    fn start(&mut self, desk: &Desk, turn: &Turn<'_>, peer: MemberIndex, is_look: bool) {
         self.walks += 1;
         self.walk = Some(CompareWalk {
             id: self.walks,
@@ -274,7 +284,7 @@ impl Comparer {
                 left_out: 0,
                 took_us: 0,
             },
-            look,
+            is_look,
         });
     }
 
@@ -296,10 +306,8 @@ impl Comparer {
         let Some(walk) = self.walk.take() else {
             return;
         };
-        if let Some(look) = walk.look {
-            if let Some(run) = &mut self.look {
-                run.end_pair(&look.ended(&walk.report, is_at_end));
-            }
+        if let Some(look) = self.look.as_mut().filter(|_| walk.is_look) {
+            look.end_walk(&walk.report, is_at_end);
             return self.go_on(desk, turn);
         }
         let now_us = turn.now.mono_us;
@@ -343,7 +351,7 @@ impl Comparer {
         let Some(under_way) = self.walk.as_mut().filter(|it| it.id == walk) else {
             return;
         };
-        let CompareStage::Looking { part, grain } = under_way.take_stage() else {
+        let CompareStage::Asked(CompareWork::Span { part, grain }) = under_way.take_stage() else {
             return;
         };
         match result {
@@ -352,12 +360,9 @@ impl Comparer {
                 under_way.busy = 0;
                 under_way.waiting += seen.waiting;
                 desk.comparisons.add_read(bytes);
-                match (&mut under_way.look, &mut self.look) {
-                    (Some(look), Some(run)) => {
-                        look.pair.bytes += bytes;
-                        run.note(&look.pair);
-                    }
-                    _ => {
+                match self.look.as_mut().filter(|_| under_way.is_look) {
+                    Some(look) => look.read(bytes),
+                    None => {
                         self.haste.sees(under_way.peer, under_way.waiting);
                         desk.comparisons.note_speed(self.haste.bytes_per_second());
                     }
@@ -417,7 +422,8 @@ impl Comparer {
                     .sum();
                 desk.comparisons.add_read(bytes);
                 let own_next = own_next.map(|next| Bytes::copy_from_slice(next.raw()));
-                under_way.meet(desk, turn, part, cells, own_next, listed, next);
+                let look = self.look.as_mut().filter(|_| under_way.is_look);
+                under_way.meet(desk, turn, look, part, cells, own_next, listed, next);
                 self.pay(turn, bytes);
                 self.repair(desk, turn);
             }
@@ -467,20 +473,20 @@ impl Comparer {
                 under_way.compared(part, grain, &ranges, usize::from(looked), &differing);
                 self.go_on(desk, turn);
             }
-            (CompareStage::Hopping { part }, Answer::Listed { records, next }) => {
-                let moved = under_way.note_moved(desk, &records);
+            (CompareStage::Asked(CompareWork::Hop { part }), Answer::Listed { records, next }) => {
                 under_way.leave_out(desk);
                 let start = next.filter(|next| *next > part.start);
                 under_way.go_on_behind(start, part.end, COMPARE_GRAIN);
-                self.pay(turn, moved);
+                self.pay_moved(desk, turn, size_of_list(&records));
                 self.go_on(desk, turn);
             }
-            (CompareStage::Listing { part }, Answer::Listed { records, next })
-                if next.as_ref().is_none_or(|next| *next > part.start) =>
-            {
-                let moved = under_way.note_moved(desk, &records);
+            (
+                CompareStage::Asked(CompareWork::Exchange { part }),
+                Answer::Listed { records, next },
+            ) if next.as_ref().is_none_or(|next| *next > part.start) => {
+                let moved = size_of_list(&records);
                 under_way.page(desk, turn, part, records, next);
-                self.pay(turn, moved);
+                self.pay_moved(desk, turn, moved);
             }
             // No member that keeps to the protocol answers so.
             _ => self.end_walk(desk, turn, false),
@@ -518,7 +524,7 @@ impl Comparer {
                 walk.go_on_behind(start, part.end, COMPARE_GRAIN);
                 self.go_on(desk, turn);
             }
-            (Refused::Damaged, CompareStage::Listing { .. }) => {
+            (Refused::Damaged, CompareStage::Asked(CompareWork::Exchange { .. })) => {
                 walk.leave_out(desk);
                 self.go_on(desk, turn);
             }
@@ -542,8 +548,7 @@ impl Comparer {
             moved += walk.do_step(desk, turn, slot, step);
         }
         let is_over = walk.are_repairs_over();
-        desk.comparisons.moved.fetch_add(moved, Ordering::Relaxed);
-        self.pay(turn, moved);
+        self.pay_moved(desk, turn, moved);
         if is_over {
             if let Some(walk) = &mut self.walk {
                 walk.stage = CompareStage::Idle;
@@ -561,7 +566,7 @@ impl Comparer {
             return;
         };
         let mut moved = 0;
-        if let Some(look) = &mut walk.look {
+        if let Some(look) = self.look.as_mut().filter(|_| walk.is_look) {
             let is_answered = match step {
                 RepairStep::Meet { key, cell } => look.met(key, &cell, &answer, turn.now.wall_ms),
                 _ => false,
@@ -604,8 +609,7 @@ impl Comparer {
             }
             _ => walk.report.failed += 1,
         }
-        desk.comparisons.moved.fetch_add(moved, Ordering::Relaxed);
-        self.pay(turn, moved);
+        self.pay_moved(desk, turn, moved);
         self.repair(desk, turn);
     }
 
@@ -632,6 +636,12 @@ impl Comparer {
         }
         self.repair(desk, turn);
     }
+}
+
+/// Bytes of records that the peer has listed.
+fn size_of_list(records: &[(Bytes, Cell)]) -> u64 {
+    let size = |(key, cell): &(Bytes, Cell)| (key.len() + cell.as_ref().encoded_len()) as u64;
+    records.iter().map(size).sum()
 }
 
 /// Is this an answer to the question about these ranges?

@@ -15,7 +15,7 @@
 //! Not here: when a walk goes on, and its limits (`compare/mod.rs`).
 //! See: docs/protocol.md, "Comparing copies".
 
-use super::look::LookWalk;
+use super::look::LookRun;
 use super::parts::{CompareWork, SpacePart};
 use super::progress::CompareReport;
 use super::repairs::{RepairStep, of_promises, of_records};
@@ -35,6 +35,7 @@ use bytes::Bytes;
 use dendra_base::peer::{Ask, RangePrint};
 use dendra_base::{Cell, Guard, Key, Space};
 use dendra_ownership::member::MemberIndex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -42,24 +43,13 @@ use std::sync::atomic::Ordering;
 #[derive(Debug)]
 pub(super) enum CompareStage {
     Idle,
-    /// The own store looks.
-    Looking {
-        part: SpacePart,
-        grain: u32,
-    },
+    /// The first question of this work: a look of the own store, or a list of the peer.
+    Asked(CompareWork),
     /// The peer compares.
     Comparing {
         part: SpacePart,
         grain: u32,
         ranges: Vec<SurveyRange>,
-    },
-    /// The peer lists its records where this member cannot read.
-    Hopping {
-        part: SpacePart,
-    },
-    /// The peer lists.
-    Listing {
-        part: SpacePart,
     },
     /// The own store reads the same part.
     Paging {
@@ -70,8 +60,7 @@ pub(super) enum CompareStage {
     /// Repairs: those to come, and those under way.
     Repairing {
         to_come: Vec<RepairStep>,
-        under_way: Vec<Option<RepairStep>>,
-        open: usize,
+        under_way: BTreeMap<u32, RepairStep>,
     },
 }
 
@@ -92,7 +81,7 @@ pub(super) struct CompareWalk {
     pub(super) waiting: u64,
     pub(super) report: CompareReport,
     /// An operator looks: differences are counted, and not repaired.
-    pub(super) look: Option<LookWalk>,
+    pub(super) is_look: bool,
 }
 
 impl CompareWalk {
@@ -126,23 +115,15 @@ impl CompareWalk {
         desk.comparisons.left_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts records that the peer has listed.
-    pub(super) fn note_moved(&self, desk: &Desk, records: &[(Bytes, Cell)]) -> u64 {
-        let size = |(key, cell): &(Bytes, Cell)| (key.len() + cell.as_ref().encoded_len()) as u64;
-        let moved = records.iter().map(size).sum();
-        desk.comparisons.moved.fetch_add(moved, Ordering::Relaxed);
-        moved
-    }
-
     pub(super) fn begin(&mut self, desk: &mut Desk, turn: &mut Turn<'_>, work: CompareWork) {
-        match work {
+        match &work {
             CompareWork::Span { part, grain } => {
                 let look = Survey {
                     start: self.key(&part.start),
                     end: part.end.as_ref().map(|end| self.key(end)),
                     shared: Arc::clone(&self.shared),
                     now_ms: self.now_ms,
-                    by: RangesBy::Grain(grain),
+                    by: RangesBy::Grain(*grain),
                     bytes_max: COMPARE_PAGE_BYTES,
                 };
                 let ticket = desk.order(Order::OwnSurvey { walk: self.id });
@@ -151,17 +132,18 @@ impl CompareWalk {
                     look: Box::new(look),
                     deadline_us: turn.now.mono_us + COMPARE_ASK_US,
                 });
-                self.stage = CompareStage::Looking { part, grain };
             }
-            CompareWork::Exchange { part } => {
-                self.list(desk, turn, &part);
-                self.stage = CompareStage::Listing { part };
-            }
-            CompareWork::Hop { part } => {
-                self.list(desk, turn, &part);
-                self.stage = CompareStage::Hopping { part };
+            CompareWork::Exchange { part } | CompareWork::Hop { part } => {
+                let ask = Ask::List {
+                    space: self.space,
+                    start: part.start.clone(),
+                    end: part.end.clone(),
+                    bytes: COMPARE_LIST_BYTES,
+                };
+                self.ask(desk, turn, 0, ask);
             }
         }
+        self.stage = CompareStage::Asked(work);
     }
 
     pub(super) fn ask(&self, desk: &mut Desk, turn: &mut Turn<'_>, slot: u32, ask: Ask) {
@@ -171,16 +153,6 @@ impl CompareWalk {
         };
         let deadline_us = turn.now.mono_us + COMPARE_ASK_US;
         desk.ask(turn, self.peer, purpose, ask, deadline_us);
-    }
-
-    pub(super) fn list(&self, desk: &mut Desk, turn: &mut Turn<'_>, part: &SpacePart) {
-        let ask = Ask::List {
-            space: self.space,
-            start: part.start.clone(),
-            end: part.end.clone(),
-            bytes: COMPARE_LIST_BYTES,
-        };
-        self.ask(desk, turn, 0, ask);
     }
 
     /// Asks the peer for the ranges that were looked at here.
@@ -281,6 +253,7 @@ impl CompareWalk {
         &mut self,
         desk: &mut Desk,
         turn: &Turn<'_>,
+        look: Option<&mut LookRun>,
         part: SpacePart,
         cells: Vec<(Key, Cell)>,
         own_next: Option<Bytes>,
@@ -310,7 +283,7 @@ impl CompareWalk {
             _ => {
                 let clock = desk.hlc.last();
                 // No write is too young for a look: it looks twice.
-                let now_ms = match self.look {
+                let now_ms = match look {
                     None => turn.now.wall_ms,
                     Some(_) => u64::MAX,
                 };
@@ -321,7 +294,7 @@ impl CompareWalk {
             self.leave_out(desk);
             Vec::new()
         });
-        if let Some(look) = &mut self.look {
+        if let Some(look) = look {
             let (start, end) = (part.start.clone(), reach.clone().or(part.end.clone()));
             let seen = SpacePart { start, end };
             steps = look.weigh(turn, seen, steps, [&own, &listed], &self.shared);
@@ -340,42 +313,30 @@ impl CompareWalk {
         steps.reverse();
         self.stage = CompareStage::Repairing {
             to_come: steps,
-            under_way: Vec::new(),
-            open: 0,
+            under_way: BTreeMap::new(),
         };
     }
 
     /// The next repair, with its slot, if one more may be under way.
     pub(super) fn next_step(&mut self) -> Option<(u32, RepairStep)> {
-        let CompareStage::Repairing {
-            to_come,
-            under_way,
-            open,
-        } = &mut self.stage
-        else {
+        let CompareStage::Repairing { to_come, under_way } = &mut self.stage else {
             return None;
         };
-        if *open >= COMPARE_STEPS_MAX {
+        if under_way.len() >= COMPARE_STEPS_MAX {
             return None;
         }
         let step = to_come.pop()?;
-        let at = under_way.iter().position(Option::is_none);
-        let at = at.unwrap_or_else(|| {
-            under_way.push(None);
-            under_way.len() - 1
-        });
-        under_way[at] = Some(step.clone());
-        *open += 1;
-        let slot = u32::try_from(at + 1).expect("repairs under way are few");
+        let slot = (1..).find(|slot| !under_way.contains_key(slot))?;
+        under_way.insert(slot, step.clone());
         Some((slot, step))
     }
 
-    /// The own store is to take this newer record of the peer over one of `over` copies.
     /// How many copies the record has in this epoch.
     pub(super) fn copies_of(&self, cell: &Cell) -> u8 {
         self.shared.copies_of(&cell.as_ref())
     }
 
+    /// The own store is to take this newer record of the peer over one of `over` copies.
     pub(super) fn keep(&self, key: Bytes, cell: Cell, over: u8, clock: u64) -> RepairStep {
         let cell = self.shared.over(cell, over, PairMember::Own, &key, clock);
         RepairStep::Keep { key, cell }
@@ -388,20 +349,17 @@ impl CompareWalk {
     }
 
     pub(super) fn take_step(&mut self, slot: u32) -> Option<RepairStep> {
-        let CompareStage::Repairing {
-            under_way, open, ..
-        } = &mut self.stage
-        else {
+        let CompareStage::Repairing { under_way, .. } = &mut self.stage else {
             return None;
         };
-        let step = under_way.get_mut(slot as usize - 1)?.take()?;
-        *open -= 1;
-        Some(step)
+        under_way.remove(&slot)
     }
 
     pub(super) fn are_repairs_over(&self) -> bool {
         match &self.stage {
-            CompareStage::Repairing { to_come, open, .. } => to_come.is_empty() && *open == 0,
+            CompareStage::Repairing { to_come, under_way } => {
+                to_come.is_empty() && under_way.is_empty()
+            }
             _ => false,
         }
     }
@@ -472,13 +430,9 @@ pub(super) fn everything() -> CompareWork {
 /// The work of a stage that got no answer: it is to be done again.
 pub(super) fn again(stage: CompareStage) -> Option<CompareWork> {
     match stage {
-        CompareStage::Looking { part, grain } | CompareStage::Comparing { part, grain, .. } => {
-            Some(CompareWork::Span { part, grain })
-        }
-        CompareStage::Hopping { part } => Some(CompareWork::Hop { part }),
-        CompareStage::Listing { part } | CompareStage::Paging { part, .. } => {
-            Some(CompareWork::Exchange { part })
-        }
+        CompareStage::Asked(work) => Some(work),
+        CompareStage::Comparing { part, grain, .. } => Some(CompareWork::Span { part, grain }),
+        CompareStage::Paging { part, .. } => Some(CompareWork::Exchange { part }),
         CompareStage::Idle | CompareStage::Repairing { .. } => None,
     }
 }
