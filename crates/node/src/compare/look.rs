@@ -264,12 +264,9 @@ fn suspect(
             let lag = lags.map(|cell| cell.version);
             is_wanted.then(|| (key.clone(), (difference, lag)))
         }
-        RepairStep::PromiseThere { key, ballot } => {
-            let lag = promised(held(peer, key));
-            (!shared.forgets_ballot(*ballot)).then(|| (key.clone(), (CopyDifference::Promise, lag)))
-        }
-        RepairStep::PromiseHere { key, ballot } => {
-            let lag = promised(held(own, key));
+        RepairStep::PromiseThere { key, ballot } | RepairStep::PromiseHere { key, ballot } => {
+            let is_there = matches!(step, RepairStep::PromiseThere { .. });
+            let lag = promised(held(if is_there { peer } else { own }, key));
             (!shared.forgets_ballot(*ballot)).then(|| (key.clone(), (CopyDifference::Promise, lag)))
         }
         RepairStep::Keep { .. } => None,

@@ -82,12 +82,13 @@ pub(crate) struct Comparer {
 impl Comparer {
     /// Comparer of a member that has no links yet.
     pub(crate) fn new(config: &NodeConfig) -> Comparer {
+        let told = if config.is_keeper {
+            config.compare_bytes_per_second
+        } else {
+            0
+        };
         Comparer {
-            haste: if config.is_keeper {
-                Haste::new(config.compare_bytes_per_second, config.forget_every_us)
-            } else {
-                Haste::new(0, 0)
-            },
+            haste: Haste::new(told, config.forget_every_us),
             pause_us: config.compare_pause_us,
             walk: None,
             walks: 0,
@@ -263,11 +264,7 @@ impl Comparer {
         self.walk = Some(CompareWalk {
             id: self.walks,
             peer,
-            shared: Arc::new(SharedRecords::of(&desk.layout, desk.me, peer).seen_by(
-                &desk.layout,
-                desk.me,
-                peer,
-            )),
+            shared: Arc::new(SharedRecords::seen_by(&desk.layout, desk.me, peer)),
             space: Space::User,
             now_ms: turn.now.wall_ms,
             began_us: turn.now.mono_us,

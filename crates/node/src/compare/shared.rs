@@ -42,7 +42,7 @@ pub struct SharedRecords {
     horizons: Horizons,
     narrowing: Narrowing,
     /// By partition: from how many copies on the member that looks is an owner; 0 = never. Empty
-    /// until `seen_by` told which of the two looks.
+    /// if it is not known which of the two looks.
     own: Vec<u8>,
     /// By partition, of the other member: from how many copies on it is an owner.
     peer: Vec<u8>,
@@ -103,21 +103,18 @@ impl SharedRecords {
         }
     }
 
-    /// Tells which of the two looks: `looks` is the member that looks at its copies, and `peer` the
-    /// other one.
-    pub(crate) fn seen_by(
-        mut self,
-        layout: &Layout,
-        looks: MemberIndex,
-        peer: MemberIndex,
-    ) -> SharedRecords {
+    /// Shared records that know which of the two looks at its copies: `looks` is that member, and
+    /// `peer` the other one.
+    pub(crate) fn seen_by(layout: &Layout, looks: MemberIndex, peer: MemberIndex) -> SharedRecords {
         let places = |member| {
             let all = layout.ring().all();
             all.map(move |partition| layout.place_of(member, partition))
         };
-        self.own = places(looks).collect();
-        self.peer = places(peer).collect();
-        self
+        SharedRecords {
+            own: places(looks).collect(),
+            peer: places(peer).collect(),
+            ..SharedRecords::of(layout, looks, peer)
+        }
     }
 
     /// The partition of a stray: a value that the member which looks holds without being one of the
@@ -274,7 +271,7 @@ mod tests {
         let partition = layout.ring().partition(RAW);
         let owner = |place: usize| layout.ring().owners(partition)[place - 1];
         let (own, peer) = (owner(own), owner(peer));
-        SharedRecords::of(&layout, own, peer).seen_by(&layout, own, peer)
+        SharedRecords::seen_by(&layout, own, peer)
     }
 
     fn cell(copies: u8) -> Cell {

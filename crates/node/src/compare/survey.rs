@@ -68,7 +68,7 @@ pub struct SurveyRange {
 }
 
 /// The ranges of a look.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surveyed {
     /// Ranges, one after the other.
     pub ranges: Vec<SurveyRange>,
@@ -102,14 +102,10 @@ impl Survey {
             hasher: self.hasher(),
             records: 0,
             range_bytes: 0,
-            bytes: 0,
-            waiting: 0,
             last_key: Vec::new(),
-            ranges: Vec::new(),
             is_over: false,
-            is_cut: false,
             is_damaged: false,
-            strays: BTreeSet::new(),
+            seen: Surveyed::default(),
         }
     }
 
@@ -128,15 +124,12 @@ pub struct Surveyor<'a> {
     records: u32,
     /// Keys and cells of the range under way.
     range_bytes: u64,
-    bytes: u64,
-    waiting: u64,
     /// Raw key that was visited last.
     last_key: Vec<u8>,
-    ranges: Vec<SurveyRange>,
     is_over: bool,
-    is_cut: bool,
     is_damaged: bool,
-    strays: BTreeSet<Partition>,
+    /// The ranges before the one under way, and the sums of all of them.
+    seen: Surveyed,
 }
 
 impl Surveyor<'_> {
@@ -155,18 +148,18 @@ impl Surveyor<'_> {
                 }
             }
             RangesBy::Ends(ends) => {
-                while let Some(end) = ends.get(self.ranges.len())
+                while let Some(end) = ends.get(self.seen.ranges.len())
                     && end.as_ref().is_some_and(|end| raw >= &end[..])
                 {
                     self.close(end.clone());
                 }
-                if self.bytes + bytes > self.look.bytes_max && self.bytes > 0 {
-                    self.is_cut = true;
+                if self.seen.bytes + bytes > self.look.bytes_max && self.seen.bytes > 0 {
+                    self.seen.is_cut = true;
                     return self.end();
                 }
             }
         }
-        self.bytes += bytes;
+        self.seen.bytes += bytes;
         self.range_bytes += bytes;
         let waits = if self.space == Space::Protocol.byte() {
             self.look.shared.will_forget_record(&cell)
@@ -174,7 +167,7 @@ impl Surveyor<'_> {
             self.look.shared.will_forget(&cell, self.look.now_ms)
         };
         if waits {
-            self.waiting += bytes;
+            self.seen.waiting += bytes;
         }
         if !self.add(stored_key, cell) {
             self.is_damaged = true;
@@ -183,8 +176,8 @@ impl Surveyor<'_> {
         self.last_key.clear();
         self.last_key.extend_from_slice(raw);
         if let RangesBy::Grain(grain) = self.look.by {
-            let is_last = self.ranges.len() + 1 == COMPARE_RANGES_MAX && self.is_full(grain);
-            if is_last || self.bytes >= self.look.bytes_max {
+            let is_last = self.seen.ranges.len() + 1 == COMPARE_RANGES_MAX && self.is_full(grain);
+            if is_last || self.seen.bytes >= self.look.bytes_max {
                 let mut behind = self.last_key.clone();
                 behind.push(0);
                 self.close(Some(behind.into()));
@@ -208,19 +201,13 @@ impl Surveyor<'_> {
                     self.close(end.map(|end| Bytes::copy_from_slice(end.raw())));
                 }
                 RangesBy::Ends(ends) => {
-                    while let Some(end) = ends.get(self.ranges.len()) {
+                    while let Some(end) = ends.get(self.seen.ranges.len()) {
                         self.close(end.clone());
                     }
                 }
             }
         }
-        Some(Surveyed {
-            ranges: self.ranges,
-            is_cut: self.is_cut,
-            bytes: self.bytes,
-            waiting: self.waiting,
-            strays: self.strays,
-        })
+        Some(self.seen)
     }
 
     fn is_full(&self, grain: u32) -> bool {
@@ -237,7 +224,7 @@ impl Surveyor<'_> {
         self.hasher = self.look.hasher();
         let records = std::mem::take(&mut self.records);
         self.range_bytes = 0;
-        self.ranges.push(SurveyRange {
+        self.seen.ranges.push(SurveyRange {
             end,
             print,
             records,
@@ -251,7 +238,7 @@ impl Surveyor<'_> {
         if self.space == Space::Protocol.byte() {
             return !shared.forgets_record(cell);
         }
-        self.strays.extend(shared.stray(raw, cell));
+        self.seen.strays.extend(shared.stray(raw, cell));
         !shared.forgets(cell, now_ms)
     }
 

@@ -31,12 +31,8 @@ fn shared(desk: &Desk, requester: Requester) -> Option<Arc<SharedRecords>> {
     match requester.to {
         Recipient::Own(_) => None,
         Recipient::Peer(asker) => {
-            let shared = SharedRecords::of(&desk.layout, asker.member, desk.me);
-            Some(Arc::new(shared.seen_by(
-                &desk.layout,
-                desk.me,
-                asker.member,
-            )))
+            let shared = SharedRecords::seen_by(&desk.layout, desk.me, asker.member);
+            Some(Arc::new(shared))
         }
     }
 }
