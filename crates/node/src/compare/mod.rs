@@ -219,7 +219,7 @@ impl Comparer {
                 if desk.readiness != Readiness::Ready {
                     return self.rest(turn, COMPARE_BUSY_US);
                 }
-                let next = match self.look.as_mut().filter(|_| walk.is_look) {
+                let next = match look_of(&mut self.look, walk) {
                     Some(look) => look.next_work(&mut walk.stack, turn.now.mono_us),
                     None => walk.stack.pop().map_or(NextWork::End, NextWork::Work),
                 };
@@ -303,7 +303,7 @@ impl Comparer {
         let Some(walk) = self.walk.take() else {
             return;
         };
-        if let Some(look) = self.look.as_mut().filter(|_| walk.is_look) {
+        if let Some(look) = look_of(&mut self.look, &walk) {
             look.end_walk(&walk.report, is_at_end);
             return self.go_on(desk, turn);
         }
@@ -357,7 +357,7 @@ impl Comparer {
                 under_way.busy = 0;
                 under_way.waiting += seen.waiting;
                 desk.comparisons.add_read(bytes);
-                match self.look.as_mut().filter(|_| under_way.is_look) {
+                match look_of(&mut self.look, under_way) {
                     Some(look) => look.read(bytes),
                     None => {
                         self.haste.sees(under_way.peer, under_way.waiting);
@@ -419,7 +419,7 @@ impl Comparer {
                     .sum();
                 desk.comparisons.add_read(bytes);
                 let own_next = own_next.map(|next| Bytes::copy_from_slice(next.raw()));
-                let look = self.look.as_mut().filter(|_| under_way.is_look);
+                let look = look_of(&mut self.look, under_way);
                 under_way.meet(desk, turn, look, part, cells, own_next, listed, next);
                 self.pay(turn, bytes);
                 self.repair(desk, turn);
@@ -563,7 +563,7 @@ impl Comparer {
             return;
         };
         let mut moved = 0;
-        if let Some(look) = self.look.as_mut().filter(|_| walk.is_look) {
+        if let Some(look) = look_of(&mut self.look, walk) {
             let is_answered = match step {
                 RepairStep::Meet { key, cell } => look.met(key, &cell, &answer, turn.now.wall_ms),
                 _ => false,
@@ -633,6 +633,17 @@ impl Comparer {
         }
         self.repair(desk, turn);
     }
+}
+
+/// The look of which this is a walk, if it is one of a look.
+fn look_of<'a>(look: &'a mut Option<LookRun>, walk: &CompareWalk) -> Option<&'a mut LookRun> {
+    if !walk.is_look {
+        return None;
+    }
+    Some(
+        look.as_mut()
+            .expect("a walk of a look ends before the look"),
+    )
 }
 
 /// Bytes of records that the peer has listed.
