@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A deed that is left out changes no other one: each has a draw of its own. So has a loss.
 //!
-//! Not here: the plan of a seed (`changing.rs`), how deeds are done (`world/town/`).
+//! Not here: the draws of a seed (`draws/deeds.rs`), how deeds are done (`world/town/`).
 
 /// How the members of a cluster change.
 #[derive(Clone, Debug)]
@@ -26,6 +26,22 @@ pub struct Changes {
     pub deeds: Vec<PlannedDeed>,
     /// Two founders lose records that only they hold, and the operator accepts that.
     pub loss: Option<PlannedLoss>,
+}
+
+impl Default for Changes {
+    fn default() -> Changes {
+        Changes {
+            partitions: 1,
+            side_by_side: 8,
+            load_bytes_per_second: 1 << 20,
+            load_patience_us: 2_000_000,
+            forget_every_us: 0,
+            reads_us: 0,
+            meets: false,
+            deeds: Vec::new(),
+            loss: None,
+        }
+    }
 }
 
 /// A member is lost while a block of another one is damaged, and a third one lacks their writes.
@@ -148,3 +164,8 @@ impl OperatorDeed {
 
 /// How many machines a run may have, those that joined and those that were removed included.
 pub const MACHINES_MAX: usize = 600;
+
+/// One day.
+pub(crate) const DAY_US: u64 = 86_400_000_000;
+/// Longer than any run.
+pub(crate) const FOR_EVER_US: u64 = 3_600_000_000;

@@ -1,11 +1,8 @@
 //! A made-up world around real hearts: scheduler, network, disks, clocks, clients, and checkers.
 //!
 //! ```text
-//! plan.rs      seed ─► cluster, weather, wishes, faults; changing.rs: members that come and go
-//! forgetting.rs  the same, of a cluster whose horizons rise
-//! expiring.rs  the same, of one whose values end while a clock is wrong
-//! losses.rs    the same, of one in which an operator accepts a loss
-//! overloading.rs  crowds of clients; door/: the lines in front of one loop
+//! draws/       seed, world ─► plan/: cluster, weather, wishes, faults, deeds of an operator, crowds
+//! changes.rs, overload.rs  deeds and crowds as values; door/: the lines in front of one loop
 //! schedule.rs  what happens next
 //! world/       lets it happen; member.rs, decider.rs: one member and what decides in it
 //! members/     several processes that say to be one member, with a checker of its own
@@ -28,21 +25,16 @@
 //! See: docs/verification.md, ARCHITECTURE.md.
 
 pub mod changes;
-mod changing;
 pub mod check;
 pub mod decider;
-pub mod deletes;
 pub mod door;
-mod expiring;
-mod forgetting;
+pub mod draws;
 pub mod history;
 pub mod limits;
-mod losses;
 mod machines;
 mod member;
 pub mod members;
 pub mod overload;
-mod overloading;
 mod pending;
 pub mod plan;
 pub mod planted;

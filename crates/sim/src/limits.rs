@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A run that reaches a bound says so; it never looks like one that held.
 //!
-//! Not here: the draws of a seed (`plan/mod.rs`).
+//! Not here: the draws of a seed (`draws/`).
 //! See: docs/overload.md.
 
 /// States that one search for an order visits between two moments at which no operation is under

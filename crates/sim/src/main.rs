@@ -32,11 +32,10 @@ use dendra_node::limits::MEMBERS_MAX;
 use dendra_sim::check::linear::Searches;
 use dendra_sim::check::{Rule, Violation};
 use dendra_sim::door::DoorCounts;
+use dendra_sim::draws::SeedWorld;
 use dendra_sim::members::MemberPlan;
 use dendra_sim::plan::RunPlan;
-use dendra_sim::runner::{
-    FailingSeed, SeedWorld, command, run_membership, run_plan, run_seed, shrink_seed,
-};
+use dendra_sim::runner::{FailingSeed, command, run_membership, run_plan, run_seed, shrink_seed};
 use dendra_sim::trace::Tracing;
 use dendra_sim::world::seasons::{DeletesReport, SeasonSize, SoakEnd, soak_deletes};
 use std::process::ExitCode;
@@ -238,7 +237,7 @@ fn long(seed: u64, members: usize, changes: usize) -> bool {
 /// One cluster for simulated years, in which keys are created and deleted.
 fn soak_of_deletes(wanted: &SeedOptions) -> bool {
     let seed = wanted.seed.unwrap_or(1);
-    let plan = RunPlan::draw_deletes(seed);
+    let plan = SeedWorld::Deletes.plan(seed);
     let started = Instant::now();
     let minutes = wanted.minutes.unwrap_or(0);
     let is_over = || minutes > 0 && started.elapsed() > Duration::from_secs(60 * minutes);
@@ -316,7 +315,7 @@ fn one(seed: u64, is_traced: bool) -> bool {
 
 /// The seed's cluster with members that change, also if the usual run of the seed has none.
 fn changing(seed: u64, tracing: Tracing) -> Option<Violation> {
-    let plan = RunPlan::draw_changing(seed);
+    let plan = SeedWorld::Changing.plan(seed);
     println!("{:#?}\n{:#?}\n{:#?}", plan.shape, plan.changes, plan.faults);
     let report = run_plan(&plan, None, tracing);
     println!(

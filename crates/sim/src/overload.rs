@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. The crowd asks up to `Crowd::until_us` and no longer: what is wrong later is a remainder.
 //!
-//! Not here: the draws of a seed (`overloading.rs`), the loop (`door/`), its world
+//! Not here: the draws of a seed (`draws/crowd.rs`), the loop (`door/`), its world
 //! (`world/doors.rs`). See: docs/overload.md.
 
 /// The crowd of a run, and the members in front of which it stands.

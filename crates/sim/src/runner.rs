@@ -9,6 +9,7 @@
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
 use crate::door::DoorCounts;
+use crate::draws::SeedWorld;
 use crate::members::{MemberPlan, run_members};
 use crate::plan::RunPlan;
 use crate::planted::ShellBug;
@@ -27,58 +28,6 @@ pub struct FailingSeed {
     pub violation: Violation,
     /// By which of its worlds.
     pub world: SeedWorld,
-}
-
-/// The worlds of a seed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeedWorld {
-    /// Members are the same from the beginning to the end.
-    Fixed,
-    /// Members come and go; one of [`CHANGING_SEEDS`] seeds has this one, too.
-    Changing,
-    /// Horizons rise.
-    Forgetting,
-    /// Horizons rise, and blocks rot at several members.
-    Rotten,
-    /// Horizons rise, and records have more copies than the replication factor.
-    MoreCopies,
-    /// Horizons rise, and the factor falls.
-    Lowered,
-    /// Horizons rise, the factor falls, and a disk is lost behind it.
-    LoweredLost,
-    /// A member is lost beside damage of another one, and an operator accepts that.
-    Losses,
-    /// Members come and go, and the least successor number rises.
-    Restored,
-    /// Members come and go, and an operator looks for copies that differ.
-    Looking,
-    /// Values end, and one member's clock is wrong, over its starts too.
-    Expiring,
-    /// One of them is away while others change, and comes back with an old epoch.
-    Lagging,
-    /// Crowds stand in front of members.
-    Overloaded,
-}
-
-impl SeedWorld {
-    /// The plan of a seed there.
-    pub fn plan(self, seed: u64) -> RunPlan {
-        match self {
-            SeedWorld::Fixed => RunPlan::draw(seed),
-            SeedWorld::Changing => RunPlan::draw_changing(seed),
-            SeedWorld::Forgetting => RunPlan::draw_forgetting(seed),
-            SeedWorld::Rotten => RunPlan::draw_rotten(seed),
-            SeedWorld::MoreCopies => RunPlan::draw_more_copies(seed),
-            SeedWorld::Lowered => RunPlan::draw_lowered(seed),
-            SeedWorld::LoweredLost => RunPlan::draw_lowered_lost(seed),
-            SeedWorld::Losses => RunPlan::draw_losses(seed),
-            SeedWorld::Restored => RunPlan::draw_restored(seed),
-            SeedWorld::Looking => RunPlan::draw_looking(seed),
-            SeedWorld::Expiring => RunPlan::draw_expiring(seed),
-            SeedWorld::Lagging => RunPlan::draw_lagging(seed),
-            SeedWorld::Overloaded => RunPlan::draw_overloaded(seed),
-        }
-    }
 }
 
 /// One of so many seeds runs a cluster with members that change, too.
@@ -158,7 +107,7 @@ pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> SeedResult {
     let failure = failure.or_else(|| {
         let is_next = seed.is_multiple_of(CHANGING_SEEDS) && bug.is_none();
         let report =
-            is_next.then(|| run_plan(&RunPlan::draw_changing(seed), None, Tracing::Off))?;
+            is_next.then(|| run_plan(&SeedWorld::Changing.plan(seed), None, Tracing::Off))?;
         searches.add(report.searches);
         let violation = report.violations.into_iter().next()?;
         let world = SeedWorld::Changing;

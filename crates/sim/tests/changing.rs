@@ -3,6 +3,7 @@
 
 use dendra_base::Prng;
 use dendra_sim::changes::{OperatorDeed, PlannedDeed};
+use dendra_sim::draws::SeedWorld;
 use dendra_sim::history::ClientEnd;
 use dendra_sim::plan::{PlannedCondition, PlannedKind, RunPlan, StoreKind};
 use dendra_sim::runner::run_plan;
@@ -13,7 +14,7 @@ fn plans_begin_and_end_in_most_seeds() {
     let seeds = 0..60;
     let (mut begun, mut ended, mut busy) = (0, 0, 0);
     for seed in seeds {
-        let report = run_plan(&RunPlan::draw_changing(seed), None, Tracing::Off);
+        let report = run_plan(&SeedWorld::Changing.plan(seed), None, Tracing::Off);
         assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
         begun += report.plans.0;
         ended += report.plans.1;
@@ -33,7 +34,7 @@ fn seeds_of_changes_that_found_something_keep_every_promise() {
         810_243, // a founder with another address, killed before it knew that it was enrolled
     ];
     for seed in found {
-        let report = run_plan(&RunPlan::draw_changing(seed), None, Tracing::Off);
+        let report = run_plan(&SeedWorld::Changing.plan(seed), None, Tracing::Off);
         assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
     }
 }
@@ -43,7 +44,7 @@ fn seeds_of_changes_that_found_something_keep_every_promise() {
 fn no_seed_breaks_a_promise_while_an_operator_looks() {
     let (mut looked, mut bytes) = (0, 0);
     for seed in 0..60 {
-        let plan = RunPlan::draw_looking(seed);
+        let plan = SeedWorld::Looking.plan(seed);
         let report = run_plan(&plan, None, Tracing::Off);
         assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
         if plan.shape.compares.is_none() {
@@ -59,7 +60,7 @@ fn no_seed_breaks_a_promise_while_an_operator_looks() {
 fn no_seed_breaks_a_promise_while_a_member_lags() {
     let mut plans = 0;
     for seed in 0..120 {
-        let report = run_plan(&RunPlan::draw_lagging(seed), None, Tracing::Off);
+        let report = run_plan(&SeedWorld::Lagging.plan(seed), None, Tracing::Off);
         assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
         plans += report.plans.1;
     }
@@ -71,7 +72,7 @@ fn no_seed_breaks_a_promise_while_a_member_lags() {
 fn no_seed_breaks_a_promise_while_the_least_successor_number_rises() {
     let (mut risen, mut above) = (0, 0);
     for seed in 0..150 {
-        let report = run_plan(&RunPlan::draw_restored(seed), None, Tracing::Off);
+        let report = run_plan(&SeedWorld::Restored.plan(seed), None, Tracing::Off);
         assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
         risen += u64::from(report.raised);
         let least = report.raised;
@@ -90,7 +91,7 @@ fn no_seed_breaks_a_promise_while_the_least_successor_number_rises() {
 /// One copy at first, and one more with each plan. Every client asks at the default level, and one
 /// operation of two is a plain write.
 fn draw_rising(seed: u64) -> Option<RunPlan> {
-    let mut plan = RunPlan::draw_changing(seed);
+    let mut plan = SeedWorld::Changing.plan(seed);
     if plan.shape.store != StoreKind::Map || plan.shape.members > 5 {
         return None;
     }
@@ -135,7 +136,7 @@ fn no_seed_breaks_a_promise_while_copies_are_added_again_and_again() {
 #[test]
 fn a_seed_of_changes_is_a_run_byte_for_byte() {
     for seed in 0..12 {
-        let plan = RunPlan::draw_changing(seed);
+        let plan = SeedWorld::Changing.plan(seed);
         let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
         assert_eq!(first.hash, second.hash, "seed {seed}");
         assert_ne!(first.hash, 0, "seed {seed} has a trace");

@@ -4,6 +4,7 @@
 //! DENDRA_SIM_FIRST=17 DENDRA_SIM_SEEDS=1 cargo test -p dendra-sim --test deletes    one seed
 //! ```
 
+use dendra_sim::draws::SeedWorld;
 use dendra_sim::plan::{KeyClass, RunPlan};
 use dendra_sim::world::seasons::{DeletesReport, SeasonSize, SoakEnd, soak_deletes};
 
@@ -13,7 +14,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 }
 
 fn soak(seed: u64, writes: u64) -> DeletesReport {
-    soak_of(&RunPlan::draw_deletes(seed), writes)
+    soak_of(&SeedWorld::Deletes.plan(seed), writes)
 }
 
 fn soak_of(plan: &RunPlan, writes: u64) -> DeletesReport {
@@ -45,7 +46,7 @@ fn no_deleted_record_comes_back_after_months_away() {
 #[test]
 fn a_delete_of_fewer_copies_goes_once_the_key_is_deleted_at_the_default_level() {
     for seed in 0..4 {
-        let mut plan = RunPlan::draw_deletes(seed);
+        let mut plan = SeedWorld::Deletes.plan(seed);
         plan.shape.keys = vec![KeyClass::Weak];
         let report = soak_of(&plan, 1_500);
         if let Some(violation) = &report.violation {

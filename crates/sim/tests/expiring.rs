@@ -8,8 +8,9 @@
 use dendra_base::Version;
 use dendra_node::limits::WALL_APART_MS_MAX;
 use dendra_sim::check::{Disks, Rule, versions};
+use dendra_sim::draws::SeedWorld;
 use dendra_sim::history::{ClientEnd, ClientOp, Promise, SeenCondition, Wish};
-use dendra_sim::runner::{SeedWorld, run_plan};
+use dendra_sim::runner::run_plan;
 use dendra_sim::trace::Tracing;
 
 fn number(name: &str, otherwise: u64) -> u64 {

@@ -5,8 +5,8 @@
 //! DENDRA_SIM_FIRST=17 DENDRA_SIM_SEEDS=1 cargo test -p dendra-sim --test forgetting no_seed    one seed
 //! ```
 
-use dendra_sim::plan::RunPlan;
-use dendra_sim::runner::{SeedWorld, run_plan};
+use dendra_sim::draws::SeedWorld;
+use dendra_sim::runner::run_plan;
 use dendra_sim::trace::Tracing;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -96,7 +96,7 @@ fn search(world: SeedWorld, usual: u64) -> Option<f64> {
 #[test]
 fn a_seed_of_horizons_is_a_run_byte_for_byte() {
     for seed in 0..6 {
-        let plan = RunPlan::draw_forgetting(seed);
+        let plan = SeedWorld::Forgetting.plan(seed);
         let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
         assert_eq!(first.hash, second.hash, "seed {seed}");
         assert_ne!(first.hash, 0, "seed {seed} has a trace");

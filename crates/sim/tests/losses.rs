@@ -5,8 +5,8 @@
 //! DENDRA_SIM_FIRST=17 DENDRA_SIM_SEEDS=1 cargo test -p dendra-sim --test losses no_seed    one seed
 //! ```
 
-use dendra_sim::plan::RunPlan;
-use dendra_sim::runner::{SeedWorld, run_plan};
+use dendra_sim::draws::SeedWorld;
+use dendra_sim::runner::run_plan;
 use dendra_sim::trace::Tracing;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -57,7 +57,7 @@ fn a_write_may_be_taken_although_a_newer_one_has_begun() {
 #[test]
 fn a_seed_of_losses_is_a_run_byte_for_byte() {
     for seed in 0..6 {
-        let plan = RunPlan::draw_losses(seed);
+        let plan = SeedWorld::Losses.plan(seed);
         let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
         assert_eq!(first.hash, second.hash, "seed {seed}");
         assert_ne!(first.hash, 0, "seed {seed} has a trace");

@@ -6,8 +6,8 @@
 //! ```
 
 use dendra_sim::door::DoorCounts;
-use dendra_sim::plan::RunPlan;
-use dendra_sim::runner::{SeedWorld, run_plan};
+use dendra_sim::draws::SeedWorld;
+use dendra_sim::runner::run_plan;
 use dendra_sim::trace::Tracing;
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -53,7 +53,7 @@ fn no_seed_of_an_overload_breaks_a_promise_a_bound_or_fairness() {
 #[test]
 fn a_seed_of_an_overload_is_a_run_byte_for_byte() {
     for seed in 0..4 {
-        let plan = RunPlan::draw_overloaded(seed);
+        let plan = SeedWorld::Overloaded.plan(seed);
         let [first, second] = [(); 2].map(|()| run_plan(&plan, None, Tracing::Hashed));
         assert_eq!(first.hash, second.hash, "seed {seed}");
         assert_ne!(first.hash, 0, "seed {seed} has a trace");

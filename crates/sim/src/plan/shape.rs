@@ -3,9 +3,10 @@
 //! Invariants
 //! 1. Each draw takes from the stream that it is given, in a fixed order: a seed keeps its shape.
 //!
-//! Not here: the wishes of clients (`mod.rs`), faults (`faults.rs`).
+//! Not here: the wishes of clients (`wishes.rs`), faults (`faults.rs`).
 //! See: docs/verification.md.
 
+use crate::changes::MACHINES_MAX;
 use dendra_base::Prng;
 
 /// The stores in which members keep their cells.
@@ -104,10 +105,6 @@ impl RunShape {
             _ => KeyClass::Strong,
         };
         let skew = pick(prng, &[0, 1, 20, 400, 4_000]);
-        let signed = |prng: &mut Prng, most: u64| {
-            let size = skewed(prng, most) as i64;
-            if prng.chance(1, 2) { -size } else { size }
-        };
         let is_lossy = prng.chance(1, 2);
         let has_tail = prng.chance(1, 2);
         RunShape {
@@ -160,6 +157,32 @@ impl RunShape {
     }
 }
 
+impl RunShape {
+    /// Draws other sizes; a size that is alone is not drawn.
+    pub(crate) fn resize(&mut self, members: &[usize], copies: &[usize], prng: &mut Prng) {
+        self.members = pick(prng, members);
+        let copies = match copies {
+            [copies] => *copies,
+            _ => pick(prng, copies),
+        };
+        self.copies = copies.min(self.members);
+        self.unlucky = 0;
+    }
+
+    /// Draws clocks for all machines that may ever join, as wrong as those before.
+    pub(crate) fn draw_clocks(&mut self, prng: &mut Prng) {
+        let most = self.skew_ms.iter().map(|ms| ms.unsigned_abs()).max();
+        let most = most.unwrap_or(0);
+        self.skew_ms = (0..MACHINES_MAX).map(|_| signed(prng, most)).collect();
+        self.drift_ppm = (0..MACHINES_MAX).map(|_| signed(prng, 500)).collect();
+    }
+
+    /// One of the members.
+    pub(crate) fn any_member(&self, prng: &mut Prng) -> usize {
+        prng.below(self.members as u64) as usize
+    }
+}
+
 /// One of `of`.
 pub(crate) fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
     of[prng.below(of.len() as u64) as usize]
@@ -170,4 +193,10 @@ pub(crate) fn skewed(prng: &mut Prng, most: u64) -> u64 {
     let bits = 64 - most.leading_zeros();
     let below = 1u64 << prng.below(u64::from(bits) + 1);
     prng.below(below).min(most)
+}
+
+/// Such a number of either sign.
+fn signed(prng: &mut Prng, most: u64) -> i64 {
+    let size = skewed(prng, most) as i64;
+    if prng.chance(1, 2) { -size } else { size }
 }

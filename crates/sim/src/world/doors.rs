@@ -11,7 +11,7 @@
 //! 1. Only plans with a crowd have doors: the runs of all other plans do not change.
 //!
 //! Not here: the machines of one loop (`door/`), the log (`door_store.rs`), what must hold
-//! (`door_rules.rs`), draws (`overloading.rs`), phases (`ending.rs`).
+//! (`door_rules.rs`), draws (`draws/crowd.rs`), phases (`ending.rs`).
 //! See: docs/verification.md, docs/overload.md.
 
 use super::names::scan_of;
@@ -19,9 +19,9 @@ use super::state::{Happening, World};
 use crate::check::Rule;
 use crate::door::memtables::Memtables;
 use crate::door::{Asking, DoorCounts, LaneDoor, MemberGates, RunEntry};
+use crate::draws::next_wish;
 use crate::history::{ClientEnd, Wish};
 use crate::overload::Crowd;
-use crate::overloading::next_wish;
 use dendra_node::standing::{AddressGroup, Called};
 use dendra_node::step::Event;
 use dendra_node::{Admission, Class, Outcome, RefusedBy, admit};

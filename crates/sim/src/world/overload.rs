@@ -12,7 +12,7 @@
 //!    come on top, one for each of its orders.
 //! 2. A loop that is quick is never busy: runs without such a fault do not change.
 //!
-//! Not here: when processors are slow (`plan/mod.rs`).
+//! Not here: when processors are slow (`draws/wishes.rs`).
 
 use super::state::{Happening, World};
 use crate::check::Rule;

@@ -15,15 +15,16 @@
 //!    answer, and memory holds one season.
 //! 2. Versions rise from one season to the next, although no store remembers a deleted key.
 //!
-//! Not here: the cluster (`deletes.rs`), the verdict (`verdict.rs`).
+//! Not here: the cluster (`draws/shapes.rs`), the verdict (`verdict.rs`).
 //! See: docs/verification.md, "Soaks".
 
 mod verdict;
 
 use super::state::{Happening, RunPhase, RunSetup, SimulatedClient, World};
+use crate::changes::DAY_US;
 use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
-use crate::deletes::DAY_US;
+
 use crate::history::{ClientEnd, ClientOp, SeenCondition, Wish};
 use crate::plan::{KeyClass, PlannedCondition, PlannedKind, PlannedOp, RunPlan};
 use crate::real::nodes;

@@ -15,14 +15,14 @@
 //!    told. Stores are looked at for that, past every protocol.
 //!
 //! Not here: the effect of an excuse on a history (`check/losses.rs`), when all this happens
-//! (`losses.rs` of the crate), the order itself (crate `node`, `steward/losses.rs`). See:
+//! (`draws/deeds.rs`), the order itself (crate `node`, `steward/losses.rs`). See:
 //! docs/decisions/0044-a-loss-is-accepted.md.
 
 use super::super::names::{key_name, value_number};
 use super::super::state::{Happening, LossStep, World};
 use super::notes::{LOSSES_KEY, note};
-use crate::changes::{LossOf, MACHINES_MAX, PlannedLoss};
-use crate::changing::FOR_EVER_US;
+use crate::changes::{FOR_EVER_US, LossOf, MACHINES_MAX, PlannedLoss};
+
 use crate::check::Rule;
 use crate::check::losses::{LeftCell, TakenLoss, is_taken, is_told, newest_told};
 use crate::history::{ClientEnd, ClientOp, Wish};

@@ -1,4 +1,4 @@
-//! Plans of overloads: what a seed draws.
+//! Crowds in front of members: what a seed draws.
 //!
 //! ```text
 //! seed ─► Crowd   costs of a loop, bounds of a member, its disk and its memtables
@@ -7,76 +7,23 @@
 //! ```
 //!
 //! Invariants
-//! 1. The same seed gives the same plan for ever.
+//! 1. Each draw takes from the stream that it is given, in a fixed order: a seed keeps its crowd.
 //!
 //! Not here: the types (`overload.rs`), the loop (`door/`).
 //! See: docs/verification.md.
 
-use crate::changing::draw_clocks;
+use super::wishes::weighted;
 use crate::overload::{Crowd, DoorBounds, Habit, HabitWork, LoopCosts};
-use crate::plan::{
-    Fault, FaultKind, KeyClass, PlannedCondition, PlannedKind, PlannedOp, RunPlan, RunShape,
-    StoreKind, pick,
-};
+use crate::plan::PlannedKind::{Delete, Get, Put};
+use crate::plan::{Fault, FaultKind, PlannedCondition, PlannedOp, RunPlan, RunShape, pick};
 use dendra_base::Prng;
 use dendra_node::standing::TURN;
 
 /// Clients wait for at least so many turns of a loop in a line.
 const TURNS_OF_PATIENCE: u64 = 12;
 
-impl RunPlan {
-    /// A cluster, or one member, in front of which crowds stand.
-    pub fn draw_overloaded(seed: u64) -> RunPlan {
-        let stream = |name: &str| Prng::named(seed, &format!("overloaded: {name}"));
-        let mut shape = draw_shape(&mut stream("shape"));
-        let mut overload = draw_overload(&mut shape, &mut stream("overload"));
-        let mut faults = draw_faults(&shape, &overload, &mut stream("faults"));
-        faults.sort_by_key(|fault| fault.at_us);
-        let prng = &mut stream("flood");
-        if prng.chance(1, 4) {
-            draw_flood(&shape, &mut overload, prng);
-            faults.clear();
-        }
-        RunPlan {
-            seed,
-            shape,
-            clients: Vec::new(),
-            scans: Vec::new(),
-            faults,
-            wrong_clocks: None,
-            image: None,
-            changes: None,
-            overload: Some(overload),
-        }
-    }
-}
-
-fn draw_shape(prng: &mut Prng) -> RunShape {
-    let mut shape = RunShape::draw(prng);
-    shape.members = pick(prng, &[1, 2, 3, 3, 3, 4]);
-    shape.copies = pick(prng, &[1, 3, 3, 3]).min(shape.members);
-    shape.lanes = pick(prng, &[1, 1, 2]);
-    shape.store = StoreKind::Map;
-    shape.unlucky = 0;
-    draw_clocks(&mut shape, prng);
-    let keys = pick(prng, &[16, 64, 160]);
-    shape.keys = vec![KeyClass::Strong; keys];
-    // A data centre: what is late here is late by the overload.
-    shape.delay_min_us = pick(prng, &[20, 100]);
-    shape.delay_spread_us = pick(prng, &[50, 500, 2_000]);
-    shape.tail = (0, 1);
-    shape.loss_permille = 0;
-    shape.repeat_permille = 0;
-    shape.stranger_permille = 0;
-    shape.sync_us = pick(prng, &[100, 1_000, 5_000]);
-    shape.read_us = pick(prng, &[0, 200]);
-    shape.turn_us = 50;
-    shape.compares = None;
-    shape.chaos_us = pick(prng, &[1_500_000, 2_500_000]);
-    shape
-}
-
-fn draw_overload(shape: &mut RunShape, prng: &mut Prng) -> Crowd {
+pub(super) fn usual(plan: &mut RunPlan, prng: &mut Prng) {
+    let shape = &plan.shape;
     let request_us = pick(prng, &[200, 500, 1_000]);
     let costs = LoopCosts {
         request_us,
@@ -107,7 +54,7 @@ fn draw_overload(shape: &mut RunShape, prng: &mut Prng) -> Crowd {
         events_max: 8_192,
     };
     let habits = draw_habits(shape, &costs, large_bytes, from_us, prng);
-    Crowd {
+    plan.overload = Some(Crowd {
         costs,
         bounds,
         target_us: pick(prng, &[10_000, 30_000]),
@@ -118,7 +65,7 @@ fn draw_overload(shape: &mut RunShape, prng: &mut Prng) -> Crowd {
         habits,
         from_us,
         until_us,
-    }
+    });
 }
 
 /// Crowds at one member or at all: from one source or from many, some with large values, beside
@@ -132,7 +79,7 @@ fn draw_habits(
 ) -> Vec<Habit> {
     let mut habits = Vec::new();
     let crowded: Vec<usize> = if prng.chance(1, 2) {
-        vec![prng.below(shape.members as u64) as usize]
+        vec![shape.any_member(prng)]
     } else {
         (0..shape.members).collect()
     };
@@ -144,15 +91,8 @@ fn draw_habits(
     let capacity = patience_us * shape.lanes as u64 / costs.request_us;
     let clients = (capacity * load / 10 / if crowded.len() > 1 { 2 } else { 1 }).clamp(6, 160);
     let sources = pick(prng, &[1, 3, 12, 40]);
-    let work = pick(
-        prng,
-        &[
-            HabitWork::Reads,
-            HabitWork::Mixed,
-            HabitWork::Mixed,
-            HabitWork::Writes,
-        ],
-    );
+    let mixed = HabitWork::Mixed;
+    let work = pick(prng, &[HabitWork::Reads, mixed, mixed, HabitWork::Writes]);
     for &member in &crowded {
         for client in 0..clients {
             let is_large = large_bytes > 0 && prng.chance(1, 12);
@@ -195,8 +135,13 @@ fn draw_habits(
 
 /// In some runs, readers without faults at one member: in the order of their arrival each would be
 /// answered when it has given up.
-fn draw_flood(shape: &RunShape, overload: &mut Crowd, prng: &mut Prng) {
-    let member = prng.below(shape.members as u64) as usize;
+pub(super) fn flood(plan: &mut RunPlan, prng: &mut Prng) {
+    let Some(overload) = plan.overload.as_mut().filter(|_| prng.chance(1, 4)) else {
+        return;
+    };
+    let shape = &plan.shape;
+    plan.faults.clear();
+    let member = shape.any_member(prng);
     overload.costs.request_us = 1_000;
     overload.costs.refusal_us = 333;
     overload.costs.gone_us = 250;
@@ -222,85 +167,52 @@ fn draw_flood(shape: &RunShape, overload: &mut Crowd, prng: &mut Prng) {
     }
 }
 
-fn draw_faults(shape: &RunShape, overload: &Crowd, prng: &mut Prng) -> Vec<Fault> {
-    if prng.chance(1, 2) {
-        return Vec::new();
-    }
+/// In every second run.
+pub(super) fn faults(plan: &mut RunPlan, prng: &mut Prng) {
+    let Some(overload) = plan.overload.as_ref().filter(|_| !prng.chance(1, 2)) else {
+        return;
+    };
     let span_us = overload.until_us - overload.from_us;
-    let count = 1 + prng.below(3);
-    let draw = |_| {
-        let member = prng.below(shape.members as u64) as usize;
+    for _ in 0..1 + prng.below(3) {
+        let member = plan.shape.any_member(prng);
         let kind = match prng.below(8) {
             0..3 => FaultKind::Pause { member },
-            3..5 => FaultKind::SlowDisk {
-                member,
-                times: pick(prng, &[5, 40]),
-            },
-            5..7 => FaultKind::SlowProcessor {
-                member,
-                event_us: overload.costs.event_us * pick(prng, &[2, 10]),
-            },
+            3..5 => {
+                let times = pick(prng, &[5, 40]);
+                FaultKind::SlowDisk { member, times }
+            }
+            5..7 => {
+                let event_us = overload.costs.event_us * pick(prng, &[2, 10]);
+                FaultKind::SlowProcessor { member, event_us }
+            }
             _ => FaultKind::Kill { member },
         };
-        Fault {
-            at_us: overload.from_us + prng.below(span_us),
-            length_us: 20_000 + prng.below(span_us / 2),
-            kind,
-        }
-    };
-    (0..count).map(draw).collect()
+        let at_us = overload.from_us + prng.below(span_us);
+        let length_us = 20_000 + prng.below(span_us / 2);
+        plan.faults.push(Fault::new(at_us, length_us, kind));
+    }
 }
 
 /// The next wish of a client of the crowd.
 pub(crate) fn next_wish(habit: &Habit, keys: usize, prng: &mut Prng) -> PlannedOp {
-    let kind = match (habit.work, prng.below(8)) {
-        (HabitWork::Reads, _) | (HabitWork::Mixed, 0..4) => PlannedKind::Get,
-        (HabitWork::Mixed, 7) => PlannedKind::Delete,
-        _ => PlannedKind::Put,
+    let [get, put, delete] = match habit.work {
+        HabitWork::Reads => [8, 0, 0],
+        HabitWork::Mixed => [4, 3, 1],
+        HabitWork::Writes => [0, 8, 0],
     };
-    let is_conditional = kind == PlannedKind::Put && prng.chance(1, 16);
+    let kind = weighted(prng, &[(Get, get), (Put, put), (Delete, delete)]);
+    let is_conditional = kind == Put && prng.chance(1, 16);
+    let key = prng.below(keys as u64) as usize;
     PlannedOp {
-        key: prng.below(keys as u64) as usize,
-        kind,
         base: if is_conditional {
             PlannedCondition::MatchesLast
         } else {
             PlannedCondition::Any
         },
-        quorum: None,
-        member: habit.member,
         think_us: prng.below(habit.think_us + 1),
         timeout_us: habit.timeout_us,
         patience_us: Some(habit.patience_us),
         value_bytes: habit.value_bytes,
-        ttl_ms: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_of_an_overload_means_the_same_for_ever() {
-        for seed in 0..20 {
-            let drawn = [(); 2].map(|()| format!("{:?}", RunPlan::draw_overloaded(seed)));
-            assert_eq!(drawn[0], drawn[1]);
-        }
-    }
-
-    #[test]
-    fn seeds_draw_crowds_of_one_source_and_of_many_with_small_values_and_large() {
-        let plans: Vec<RunPlan> = (0..300).map(RunPlan::draw_overloaded).collect();
-        let crowds: Vec<&Crowd> = plans
-            .iter()
-            .filter_map(|plan| plan.overload.as_ref())
-            .collect();
-        assert!(crowds.iter().any(|crowd| crowd.sources() < 4));
-        assert!(crowds.iter().any(|crowd| crowd.sources() > 30));
-        let has_large = |crowd: &&&Crowd| crowd.habits.iter().any(|it| it.value_bytes > 10_000);
-        assert!(crowds.iter().filter(has_large).count() > 20);
-        assert!(plans.iter().any(|plan| plan.shape.members == 1));
-        assert!(plans.iter().any(|plan| plan.shape.members == 4));
+        ..PlannedOp::plain(key, kind, habit.member)
     }
 }
