@@ -6,8 +6,8 @@
 //! --seeds N            that many, from --from N on
 //! --minutes N          as many as fit; 0 = until Ctrl-C
 //! --threads N          at once; the cores of the machine if not said
-//! --changing           clusters whose members change alone: all failures of --seeds, each in a line
-//! --forgetting         the same of clusters whose horizons rise; with --seed that one
+//! --changing           in clusters whose members change alone: all failures, each in a line
+//! --forgetting         the same of clusters whose horizons rise
 //! --rotten             the same, and blocks rot at two or three members at one time
 //! --more-copies        the same, of records with more copies than the replication factor
 //! --lowered            the same, and the factor falls
@@ -29,26 +29,26 @@
 //! Not here: the parts of a run (`world/`).
 
 use dendra_node::limits::MEMBERS_MAX;
+use dendra_sim::check::Rule;
 use dendra_sim::check::linear::Searches;
-use dendra_sim::check::{Rule, Violation};
-use dendra_sim::door::DoorCounts;
 use dendra_sim::draws::SeedWorld;
 use dendra_sim::members::MemberPlan;
 use dendra_sim::plan::RunPlan;
-use dendra_sim::runner::{FailingSeed, command, run_membership, run_plan, run_seed, shrink_seed};
+use dendra_sim::runner::{FailingSeed, RunSums, run_membership, run_plan, run_seed, shrink_seed};
 use dendra_sim::trace::Tracing;
 use dendra_sim::world::seasons::{DeletesReport, SeasonSize, SoakEnd, soak_deletes};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
-usage: dendra-sim [--seed N [--trace]] [--seeds N] [--minutes N] [--from N] [--threads N]
-       dendra-sim --changing [--seeds N] [--from N] [--threads N]
-       dendra-sim --forgetting | --rotten | --more-copies | --lowered | --lowered-lost | --losses | --restored | --looking | --expiring | --lagging | --overloaded [--seeds N] [--from N] [--threads N]
+usage: dendra-sim [--WORLD] [--seeds N] [--minutes N] [--from N] [--threads N]
+       dendra-sim [--WORLD] --seed N [--trace]
        dendra-sim --changes N [--members N] [--seed N]
        dendra-sim --soak-deletes N [--seed N] [--minutes N]
+WORLD: changing, forgetting, rotten, more-copies, lowered, lowered-lost, losses, restored, looking,
+       expiring, lagging, overloaded; the usual search without it
 ";
 
 /// Histories of a long run of which at most one is too long to decide.
@@ -64,9 +64,8 @@ struct SeedOptions {
     minutes: Option<u64>,
     from: Option<u64>,
     threads: Option<u64>,
-    is_changing: bool,
-    /// In which world with horizons.
-    forgets: Option<SeedWorld>,
+    /// `None` = those of the usual search.
+    world: Option<SeedWorld>,
     changes: Option<u64>,
     /// So many deletes and creations.
     deletes: Option<u64>,
@@ -77,29 +76,21 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<SeedOptions> {
     let mut wanted = SeedOptions::default();
     while let Some(argument) = arguments.next() {
         let mut number = || arguments.next()?.parse().ok();
-        match argument.as_str() {
-            "--trace" => wanted.is_traced = true,
-            "--seed" => wanted.seed = Some(number()?),
-            "--seeds" => wanted.seeds = Some(number()?),
-            "--minutes" => wanted.minutes = Some(number()?),
-            "--changing" => wanted.is_changing = true,
-            "--forgetting" => wanted.forgets = Some(SeedWorld::Forgetting),
-            "--rotten" => wanted.forgets = Some(SeedWorld::Rotten),
-            "--more-copies" => wanted.forgets = Some(SeedWorld::MoreCopies),
-            "--lowered" => wanted.forgets = Some(SeedWorld::Lowered),
-            "--lowered-lost" => wanted.forgets = Some(SeedWorld::LoweredLost),
-            "--losses" => wanted.forgets = Some(SeedWorld::Losses),
-            "--restored" => wanted.forgets = Some(SeedWorld::Restored),
-            "--looking" => wanted.forgets = Some(SeedWorld::Looking),
-            "--expiring" => wanted.forgets = Some(SeedWorld::Expiring),
-            "--lagging" => wanted.forgets = Some(SeedWorld::Lagging),
-            "--overloaded" => wanted.forgets = Some(SeedWorld::Overloaded),
-            "--soak-deletes" => wanted.deletes = Some(number()?),
-            "--changes" => wanted.changes = Some(number()?),
-            "--members" => wanted.members = Some(number()?.clamp(3, MEMBERS_MAX as u64)),
-            "--from" => wanted.from = Some(number()?),
-            "--threads" => wanted.threads = Some(number()?.max(1)),
-            _ => return None,
+        match argument.strip_prefix("--")? {
+            "trace" => wanted.is_traced = true,
+            "seed" => wanted.seed = Some(number()?),
+            "seeds" => wanted.seeds = Some(number()?),
+            "minutes" => wanted.minutes = Some(number()?),
+            "soak-deletes" => wanted.deletes = Some(number()?),
+            "changes" => wanted.changes = Some(number()?),
+            "members" => wanted.members = Some(number()?.clamp(3, MEMBERS_MAX as u64)),
+            "from" => wanted.from = Some(number()?),
+            "threads" => wanted.threads = Some(number()?.max(1)),
+            name => {
+                let mut named = SeedWorld::NAMED.into_iter();
+                let (_, world) = named.find(|(named, _)| *named == name)?;
+                wanted.world = Some(world);
+            }
         }
     }
     Some(wanted)
@@ -110,104 +101,20 @@ fn main() -> ExitCode {
         eprint!("{USAGE}");
         return ExitCode::from(2);
     };
-    let held = match (wanted.changes, wanted.seed, wanted.forgets) {
+    let held = match (wanted.changes, wanted.seed) {
         _ if wanted.deletes.is_some() => soak_of_deletes(&wanted),
-        (Some(changes), seed, _) => {
+        (Some(changes), seed) => {
             let members = wanted.members.unwrap_or(5);
             long(seed.unwrap_or(1), members as usize, changes as usize)
         }
-        (None, Some(seed), Some(world)) => one_forgetting(world, seed, wanted.is_traced),
-        (None, Some(seed), None) => one(seed, wanted.is_traced),
-        (None, None, _) if wanted.is_changing => all_of(&wanted, SeedWorld::Changing),
-        (None, None, Some(world)) => all_of(&wanted, world),
-        (None, None, None) => many(&wanted),
+        (None, Some(seed)) => one(&wanted, seed),
+        (None, None) => many(&wanted),
     };
     if held {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     }
-}
-
-/// One cluster with rising horizons.
-fn one_forgetting(world: SeedWorld, seed: u64, is_traced: bool) -> bool {
-    let tracing = if is_traced {
-        Tracing::Printed
-    } else {
-        Tracing::Off
-    };
-    let report = run_plan(&world.plan(seed), None, tracing);
-    println!(
-        "{} happenings, horizons rose {} times",
-        report.happenings, report.risen
-    );
-    if world == SeedWorld::Losses {
-        let (orders, keys) = report.losses;
-        println!("{orders} losses accepted, of {keys} keys something told may be gone");
-    }
-    if world == SeedWorld::Overloaded {
-        println!(
-            "{} operations, {:?}, a lone client got nothing for {} us, useful {:?} %",
-            report.history.len(),
-            report.doors,
-            report.unanswered_us,
-            report.useful_percent
-        );
-    }
-    for violation in &report.violations {
-        println!("seed {seed}: {violation}");
-    }
-    report.violations.is_empty()
-}
-
-/// Clusters of one world, one after the other: every failure in a line.
-fn all_of(wanted: &SeedOptions, world: SeedWorld) -> bool {
-    let (from, count) = (wanted.from.unwrap_or(0), wanted.seeds.unwrap_or(100));
-    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-    let started = Instant::now();
-    let (plans, risen) = (AtomicU64::new(0), AtomicU64::new(0));
-    let (orders, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-    let doors = Mutex::new((0, DoorCounts::default()));
-    std::thread::scope(|scope| {
-        for _ in 0..wanted.threads.unwrap_or(2) {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count {
-                        return;
-                    }
-                    let seed = from + number;
-                    let report = run_plan(&world.plan(seed), None, Tracing::Off);
-                    risen.fetch_add(report.risen, Ordering::Relaxed);
-                    plans.fetch_add(report.plans.1, Ordering::Relaxed);
-                    orders.fetch_add(report.losses.0, Ordering::Relaxed);
-                    taken.fetch_add(report.losses.1, Ordering::Relaxed);
-                    let mut sums = doors.lock().expect("no holder panics");
-                    sums.0 += report.history.len();
-                    sums.1.add(report.doors);
-                    drop(sums);
-                    if let Some(first) = report.violations.first() {
-                        failed.fetch_add(1, Ordering::Relaxed);
-                        println!("seed {seed}: {first}");
-                    }
-                }
-            });
-        }
-    });
-    println!("{}", progress(count, started));
-    let (failed, plans) = (failed.into_inner(), plans.into_inner());
-    let risen = risen.into_inner();
-    if world == SeedWorld::Losses {
-        let (orders, keys) = (orders.into_inner(), taken.into_inner());
-        println!("{orders} losses accepted, of {keys} keys something told may be gone");
-    }
-    if world == SeedWorld::Overloaded {
-        let (operations, doors) = doors.into_inner().expect("no holder panics");
-        println!("{failed} failed, {operations} operations, {doors:?}");
-        return failed == 0;
-    }
-    println!("{failed} failed, {plans} plans ended, horizons rose {risen} times");
-    failed == 0
 }
 
 /// One long run in which the members change all the time.
@@ -273,58 +180,48 @@ fn soak_of_deletes(wanted: &SeedOptions) -> bool {
 }
 
 /// One seed, with all it has to say.
-fn one(seed: u64, is_traced: bool) -> bool {
-    let tracing = if is_traced {
+fn one(wanted: &SeedOptions, seed: u64) -> bool {
+    let tracing = if wanted.is_traced {
         Tracing::Printed
     } else {
         Tracing::Hashed
     };
-    let plan = RunPlan::draw(seed);
-    println!(
-        "{:#?}\n{} operations, faults {:#?}",
-        plan.shape,
-        plan.operations(),
-        plan.faults
-    );
-    let report = run_plan(&plan, None, tracing);
-    println!(
-        "seed {seed}: {} operations, {} happenings, trace {:016x}",
-        report.history.len(),
-        report.happenings,
-        report.hash
-    );
-    let first = report.violations.into_iter().next();
-    let mut world = SeedWorld::Fixed;
-    let first = first.or_else(|| run_membership(seed, tracing));
-    let first = first.or_else(|| {
-        world = SeedWorld::Changing;
-        changing(seed, tracing)
-    });
-    let Some(violation) = first else {
-        println!("every promise held");
-        return true;
-    };
-    println!("{violation}");
-    show_small(&FailingSeed {
-        seed,
-        violation,
-        world,
-    });
-    false
-}
-
-/// The seed's cluster with members that change, also if the usual run of the seed has none.
-fn changing(seed: u64, tracing: Tracing) -> Option<Violation> {
-    let plan = SeedWorld::Changing.plan(seed);
-    println!("{:#?}\n{:#?}\n{:#?}", plan.shape, plan.changes, plan.faults);
-    let report = run_plan(&plan, None, tracing);
-    println!(
-        "seed {seed}, changing: {} operations, {} happenings, trace {:016x}",
-        report.history.len(),
-        report.happenings,
-        report.hash
-    );
-    report.violations.into_iter().next()
+    let usual = vec![SeedWorld::Fixed, SeedWorld::Changing];
+    for world in wanted.world.map_or(usual, |world| vec![world]) {
+        let plan = world.plan(seed);
+        let RunPlan {
+            shape,
+            faults,
+            changes,
+            ..
+        } = &plan;
+        println!("{shape:#?}\n{changes:#?}\n{faults:#?}");
+        let report = run_plan(&plan, None, tracing);
+        let mut sums = RunSums::default();
+        sums.add(&report);
+        println!("seed {seed}, {world:?}: trace {:016x}\n{sums}", report.hash);
+        if world == SeedWorld::Overloaded {
+            println!(
+                "a lone client got nothing for {} us, useful {:?} %",
+                report.unanswered_us, report.useful_percent
+            );
+        }
+        let violation = match report.violations.into_iter().next() {
+            None if world == SeedWorld::Fixed => run_membership(seed, tracing),
+            first => first,
+        };
+        if let Some(violation) = violation {
+            println!("{violation}");
+            show_small(&FailingSeed {
+                seed,
+                violation,
+                world,
+            });
+            return false;
+        }
+    }
+    println!("every promise held");
+    true
 }
 
 /// The smallest plan that fails in the same way, and its run.
@@ -335,15 +232,10 @@ fn show_small(failure: &FailingSeed) {
     }
     let (small, runs) = shrink_seed(failure, None);
     println!(
-        "\nshrunk in {runs} runs to {} operations and {} faults on {} members:\n{:#?}\n{:#?}\n{:#?}\n{:#?}\n{:#?}",
+        "\nshrunk in {runs} runs to {} operations and {} faults on {} members:\n{small:#?}",
         small.operations(),
         small.faults.len(),
-        small.shape.members,
-        small.shape,
-        small.faults,
-        small.clients,
-        small.scans,
-        small.changes
+        small.shape.members
     );
     let report = run_plan(&small, None, Tracing::Printed);
     for violation in report.violations {
@@ -357,11 +249,15 @@ fn fresh() -> u64 {
     since.map_or(0, |since| since.as_secs()) << 24
 }
 
+/// Seeds, several at once. The usual search ends with the first that fails and makes it small; that
+/// of one world says each failure in a line.
 fn many(wanted: &SeedOptions) -> bool {
-    let from = wanted.from.unwrap_or_else(fresh);
+    let is_usual = wanted.world.is_none();
+    let (from, count) = if is_usual { (fresh(), 1_000) } else { (0, 100) };
+    let from = wanted.from.unwrap_or(from);
     let count = wanted.seeds.unwrap_or(match wanted.minutes {
         Some(_) => u64::MAX - from,
-        None => 1_000,
+        None => count,
     });
     let ends = wanted.minutes.filter(|&minutes| minutes > 0);
     let ends = ends.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
@@ -370,53 +266,64 @@ fn many(wanted: &SeedOptions) -> bool {
     println!("seeds from {from} on, {threads} at once");
 
     let started = Instant::now();
-    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
-    let has_failed = AtomicBool::new(false);
-    let failure: Mutex<Option<FailingSeed>> = Mutex::new(None);
-    let said = Mutex::new(Instant::now());
-    let searches = Mutex::new(Searches::default());
+    let next = AtomicU64::new(0);
+    let found = Mutex::new(SearchState {
+        done: 0,
+        sums: RunSums::default(),
+        failures: Vec::new(),
+        said: started,
+    });
+    let search = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let is_over = ends.is_some_and(|ends| Instant::now() > ends);
+            if number >= count || is_over {
+                return;
+            }
+            let ran = run_seed(from + number, wanted.world, None);
+            let mut found = found.lock().expect("no holder panics");
+            if is_usual && !found.failures.is_empty() {
+                return;
+            }
+            found.done += 1;
+            found.sums.add_all(ran.sums);
+            if let Some(failure) = ran.failure {
+                println!("seed {}: {}", failure.seed, failure.violation);
+                found.failures.push(failure);
+            }
+            if found.said.elapsed() > PROGRESS {
+                found.said = Instant::now();
+                println!("{}", progress(found.done, started));
+            }
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let is_over = ends.is_some_and(|ends| Instant::now() > ends);
-                    if number >= count || is_over || has_failed.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let ran = run_seed(from + number, None);
-                    searches.lock().expect("no holder panics").add(ran.searches);
-                    if let Some(found) = ran.failure {
-                        has_failed.store(true, Ordering::Relaxed);
-                        failure
-                            .lock()
-                            .expect("no holder panics")
-                            .get_or_insert(found);
-                    }
-                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                    let mut said = said.lock().expect("no holder panics");
-                    if said.elapsed() > PROGRESS {
-                        *said = Instant::now();
-                        println!("{}", progress(done, started));
-                    }
-                }
-            });
+            scope.spawn(search);
         }
     });
-    println!("{}", progress(done.into_inner(), started));
-    let failure = failure.into_inner().expect("no holder panics");
-    let searches = searches.into_inner().expect("no holder panics");
-    let Searches { keys, undecided } = searches;
-    println!("{undecided} of {keys} histories were too long to decide");
-    let Some(failure) = failure else {
-        return searches.are_enough();
+    let found = found.into_inner().expect("no holder panics");
+    println!("{}\n{}", progress(found.done, started), found.sums);
+    let Some(failure) = found.failures.first() else {
+        return found.sums.searches.are_enough();
     };
-    println!("\nFAILED: seed {}: {}", failure.seed, failure.violation);
-    println!("repeat it with: {}", command(failure.seed));
-    show_small(&failure);
-    println!("\nFAILED: seed {}: {}", failure.seed, failure.violation);
-    println!("repeat it with: {}", command(failure.seed));
+    if is_usual {
+        show_small(failure);
+    }
+    let (seed, others) = (failure.seed, found.failures.len() - 1);
+    println!("\nFAILED: seed {seed}: {}", failure.violation);
+    println!("{others} other seeds failed");
+    println!("repeat it with: {}", failure.command());
     false
+}
+
+/// The state of a search through seeds.
+struct SearchState {
+    done: u64,
+    sums: RunSums,
+    failures: Vec<FailingSeed>,
+    /// When it last said how far it is.
+    said: Instant,
 }
 
 fn progress(done: u64, started: Instant) -> String {

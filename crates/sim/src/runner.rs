@@ -17,6 +17,7 @@ use crate::real::nodes;
 use crate::shrink::shrink;
 use crate::trace::Tracing;
 use crate::world::{RunReport, RunSetup, run};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A seed that breaks a promise.
@@ -46,25 +47,10 @@ pub fn run_plan(plan: &RunPlan, bug: Option<ShellBug>, tracing: Tracing) -> RunR
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
+        let text = text.unwrap_or("a panic without words");
         RunReport {
-            history: Vec::new(),
-            violations: vec![Violation::new(
-                Rule::Panic,
-                text.unwrap_or("a panic without words"),
-            )],
-            searches: Searches::default(),
-            happenings: 0,
-            plans: (0, 0),
-            risen: 0,
-            raised: 0,
-            losses: (0, 0),
-            purges: false,
-            narrows: false,
-            compared_bytes: 0,
-            doors: DoorCounts::default(),
-            unanswered_us: 0,
-            useful_percent: None,
-            hash: 0,
+            violations: vec![Violation::new(Rule::Panic, text)],
+            ..RunReport::default()
         }
     })
 }
@@ -82,42 +68,110 @@ pub fn run_membership(seed: u64, tracing: Tracing) -> Option<Violation> {
     }
 }
 
+/// Sums of runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunSums {
+    /// Operations of clients.
+    pub operations: u64,
+    /// Happenings, as a measure of work.
+    pub happenings: u64,
+    /// Plans that changed the members, and ended.
+    pub plans: u64,
+    /// Horizons rose so many times.
+    pub risen: u64,
+    /// Orders that accepted a loss, and keys of which something told may be gone.
+    pub losses: (u64, u64),
+    /// What stood in front of loops, and the outcome of that.
+    pub doors: DoorCounts,
+    /// How thoroughly a broken promise was looked for.
+    pub searches: Searches,
+}
+
+impl RunSums {
+    /// Adds a run.
+    pub fn add(&mut self, report: &RunReport) {
+        self.add_all(RunSums {
+            operations: report.history.len() as u64,
+            happenings: report.happenings,
+            plans: report.plans.1,
+            risen: report.risen,
+            losses: report.losses,
+            doors: report.doors,
+            searches: report.searches,
+        });
+    }
+
+    /// Adds other runs.
+    pub fn add_all(&mut self, other: RunSums) {
+        self.operations += other.operations;
+        self.happenings += other.happenings;
+        self.plans += other.plans;
+        self.risen += other.risen;
+        self.losses.0 += other.losses.0;
+        self.losses.1 += other.losses.1;
+        self.doors.add(other.doors);
+        self.searches.add(other.searches);
+    }
+}
+
+impl fmt::Display for RunSums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Searches { keys, undecided } = self.searches;
+        writeln!(
+            f,
+            "{} operations, {} happenings, {} plans ended, horizons rose {} times",
+            self.operations, self.happenings, self.plans, self.risen
+        )?;
+        if self.losses.0 > 0 {
+            let (orders, gone) = self.losses;
+            writeln!(
+                f,
+                "{orders} losses accepted, of {gone} keys something told may be gone"
+            )?;
+        }
+        if self.doors != DoorCounts::default() {
+            writeln!(f, "{:?}", self.doors)?;
+        }
+        write!(f, "{undecided} of {keys} histories were too long to decide")
+    }
+}
+
 /// The result of one seed.
 #[derive(Debug)]
 pub struct SeedResult {
     /// The rule that it broke, if any.
     pub failure: Option<FailingSeed>,
-    /// How thoroughly that was looked for.
-    pub searches: Searches,
+    /// Sums of its runs.
+    pub sums: RunSums,
 }
 
-/// Runs one seed.
-pub fn run_seed(seed: u64, bug: Option<ShellBug>) -> SeedResult {
-    let plan = RunPlan::draw(seed);
-    let report = run_plan(&plan, bug, Tracing::Off);
-    let mut searches = report.searches;
-    let first = report.violations.into_iter().next();
-    let first = first.or_else(|| run_membership(seed, Tracing::Off));
-    let failure = first.map(|violation| FailingSeed {
-        seed,
-        violation,
-        world: SeedWorld::Fixed,
-    });
+/// Runs one seed in one of its worlds; `None` = in those of the usual search.
+pub fn run_seed(seed: u64, world: Option<SeedWorld>, bug: Option<ShellBug>) -> SeedResult {
     // Bugs of the shell are planted in the world of fixed members alone.
-    let failure = failure.or_else(|| {
-        let is_next = seed.is_multiple_of(CHANGING_SEEDS) && bug.is_none();
-        let report =
-            is_next.then(|| run_plan(&SeedWorld::Changing.plan(seed), None, Tracing::Off))?;
-        searches.add(report.searches);
-        let violation = report.violations.into_iter().next()?;
-        let world = SeedWorld::Changing;
-        Some(FailingSeed {
+    let changes = seed.is_multiple_of(CHANGING_SEEDS) && bug.is_none();
+    let worlds = match world {
+        Some(world) => vec![world],
+        None if changes => vec![SeedWorld::Fixed, SeedWorld::Changing],
+        None => vec![SeedWorld::Fixed],
+    };
+    let mut sums = RunSums::default();
+    let failure = worlds.into_iter().find_map(|of| {
+        let report = run_plan(&of.plan(seed), bug, Tracing::Off);
+        sums.add(&report);
+        let first = report.violations.into_iter().next();
+        let has_members = world.is_none() && of == SeedWorld::Fixed;
+        let violation = match first {
+            None if has_members => run_membership(seed, Tracing::Off),
+            first => first,
+        };
+        let world = of;
+        violation.map(|violation| FailingSeed {
             seed,
             violation,
             world,
         })
     });
-    SeedResult { failure, searches }
+    SeedResult { failure, sums }
 }
 
 /// Makes the plan of a failed seed small.
@@ -129,7 +183,14 @@ pub fn shrink_seed(failure: &FailingSeed, bug: Option<ShellBug>) -> (RunPlan, u3
     })
 }
 
-/// The command that repeats a seed.
-pub fn command(seed: u64) -> String {
-    format!("cargo run --package dendra-sim -- --seed {seed} --trace")
+impl FailingSeed {
+    /// The command that repeats it.
+    pub fn command(&self) -> String {
+        let named = SeedWorld::NAMED
+            .into_iter()
+            .find(|(_, world)| *world == self.world);
+        let world = named.map_or(String::new(), |(name, _)| format!("--{name} "));
+        let seed = self.seed;
+        format!("cargo run --package dendra-sim -- {world}--seed {seed} --trace")
+    }
 }

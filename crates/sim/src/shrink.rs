@@ -30,33 +30,49 @@ pub fn shrink(
     };
     loop {
         let before = search.size();
-        search.thin(
-            |plan| plan.faults.len(),
-            |plan, at| {
-                plan.faults.remove(at);
-            },
-        );
-        search.thin(
-            |plan| plan.changes.as_ref().map_or(0, |c| c.deeds.len()),
-            |plan, at| {
-                if let Some(changes) = &mut plan.changes {
-                    changes.deeds.remove(at);
-                }
-            },
-        );
-        search.thin(RunPlan::operations, remove_operation);
-        search.thin(
-            |plan| plan.scans.len(),
-            |plan, at| {
-                plan.scans.remove(at);
-            },
-        );
+        for list in LISTS {
+            search.thin(list);
+        }
         search.simplify();
         if search.size() == before || search.runs >= SHRINK_RUNS_MAX {
             return (search.best, search.runs);
         }
     }
 }
+
+/// The length of a list of a plan, and what takes one element away.
+type List = (fn(&RunPlan) -> usize, fn(&mut RunPlan, usize));
+
+/// Lists that are thinned, in this order.
+const LISTS: [List; 5] = [
+    (
+        |plan| plan.faults.len(),
+        |plan, at| {
+            plan.faults.remove(at);
+        },
+    ),
+    (
+        |plan| plan.changes.as_ref().map_or(0, |it| it.deeds.len()),
+        |plan, at| {
+            let changes = plan.changes.as_mut();
+            changes.map(|it| it.deeds.remove(at));
+        },
+    ),
+    (
+        |plan| plan.overload.as_ref().map_or(0, |it| it.habits.len()),
+        |plan, at| {
+            let crowd = plan.overload.as_mut();
+            crowd.map(|it| it.habits.remove(at));
+        },
+    ),
+    (RunPlan::operations, remove_operation),
+    (
+        |plan| plan.scans.len(),
+        |plan, at| {
+            plan.scans.remove(at);
+        },
+    ),
+];
 
 struct Search<F> {
     rule: Rule,
@@ -67,15 +83,8 @@ struct Search<F> {
 
 impl<F: Fn(&RunPlan) -> Option<Rule>> Search<F> {
     fn size(&self) -> usize {
-        let RunPlan {
-            shape,
-            scans,
-            faults,
-            changes,
-            ..
-        } = &self.best;
-        let deeds = changes.as_ref().map_or(0, |c| c.deeds.len());
-        deeds + faults.len() + self.best.operations() + scans.len() + shape.keys.len()
+        let lists: usize = LISTS.iter().map(|(len, _)| len(&self.best)).sum();
+        lists + self.best.shape.keys.len()
     }
 
     /// Takes `plan` when it fails in the same way.
@@ -92,7 +101,7 @@ impl<F: Fn(&RunPlan) -> Option<Rule>> Search<F> {
     }
 
     /// Leaves out runs of elements, long ones first.
-    fn thin(&mut self, count: impl Fn(&RunPlan) -> usize, remove: impl Fn(&mut RunPlan, usize)) {
+    fn thin(&mut self, (count, remove): List) {
         let mut piece = count(&self.best).div_ceil(2);
         while piece > 0 {
             let mut end = count(&self.best);

@@ -26,7 +26,7 @@ fn find(bug: ShellBug) -> Option<(u64, Rule)> {
     // Most bugs are found at once; only then the late ones, and then one by one.
     let mut seeds = (0..32).chain(known.iter().copied()).chain(32..SEEDS_MAX);
     seeds.find_map(|seed| {
-        let failure = run_seed(seed, Some(bug)).failure?;
+        let failure = run_seed(seed, None, Some(bug)).failure?;
         Some((seed, failure.violation.rule))
     })
 }
@@ -34,7 +34,7 @@ fn find(bug: ShellBug) -> Option<(u64, Rule)> {
 #[test]
 fn what_finds_a_planted_bug_finds_nothing_without_one() {
     for seed in (0..32).chain(KNOWN) {
-        let failure = run_seed(seed, None).failure;
+        let failure = run_seed(seed, None, None).failure;
         assert!(failure.is_none(), "{failure:?}");
     }
 }

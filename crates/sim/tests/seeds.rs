@@ -7,7 +7,7 @@
 
 use dendra_sim::check::linear::Searches;
 use dendra_sim::plan::RunPlan;
-use dendra_sim::runner::{FailingSeed, command, run_plan, run_seed};
+use dendra_sim::runner::{FailingSeed, run_plan, run_seed};
 use dendra_sim::trace::Tracing;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,8 +35,8 @@ fn hold(seeds: impl Iterator<Item = u64>) {
                         if seed > lowest.load(Ordering::Relaxed) {
                             return None;
                         }
-                        let ran = run_seed(seed, None);
-                        searches.add(ran.searches);
+                        let ran = run_seed(seed, None, None);
+                        searches.add(ran.sums.searches);
                         let failure = ran.failure?;
                         lowest.fetch_min(seed, Ordering::Relaxed);
                         Some(failure)
@@ -52,7 +52,7 @@ fn hold(seeds: impl Iterator<Item = u64>) {
         }
     });
     if let Some(failure) = found.into_iter().min_by_key(|failure| failure.seed) {
-        let again = command(failure.seed);
+        let again = failure.command();
         panic!(
             "seed {}: {}\nrepeat it with: {again}",
             failure.seed, failure.violation

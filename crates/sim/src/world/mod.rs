@@ -61,7 +61,7 @@ const SCRUB_BYTES: u64 = 4 << 10;
 const SCRUB_PAUSE_US: u64 = 100_000;
 
 /// The result of a run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RunReport {
     /// The answers that clients got.
     pub history: Vec<ClientOp>,
