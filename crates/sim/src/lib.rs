@@ -24,6 +24,8 @@
 //! Not here: sockets, threads, HTTP (crate `server`).
 //! See: docs/verification.md, ARCHITECTURE.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 pub mod changes;
 pub mod check;
 pub mod decider;

@@ -28,6 +28,8 @@
 //!
 //! Not here: the parts of a run (`world/`).
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 use dendra_node::limits::MEMBERS_MAX;
 use dendra_sim::check::Rule;
 use dendra_sim::check::linear::Searches;

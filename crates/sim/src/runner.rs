@@ -164,11 +164,10 @@ pub fn run_seed(seed: u64, world: Option<SeedWorld>, bug: Option<ShellBug>) -> S
             None if has_members => run_membership(seed, Tracing::Off),
             first => first,
         };
-        let world = of;
         violation.map(|violation| FailingSeed {
             seed,
             violation,
-            world,
+            world: of,
         })
     });
     SeedResult { failure, sums }

@@ -161,7 +161,7 @@ pub fn key_verdict(ops: &[&ClientOp], pending: PendingRule) -> SearchVerdict {
     // with them until then. Only with them for ever can it prove that there is no order.
     let done: Vec<HistoryStep> = steps.iter().filter(|s| !s.is_pending()).cloned().collect();
     if done.len() < steps.len() {
-        let is_good = |steps, effect| search(steps, pending, effect) == SearchVerdict::Good;
+        let is_good = |of, effect| search(of, pending, effect) == SearchVerdict::Good;
         if is_good(&done, EffectWindow::EverAfter) || is_good(&steps, EffectWindow::UntilTold) {
             return SearchVerdict::Good;
         }

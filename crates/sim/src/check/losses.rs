@@ -84,7 +84,7 @@ fn is_absence_taken(ops: &[&ClientOp], at_us: u64, left: Option<LeftCell>) -> bo
         return false;
     };
     let is_absence = |op: &&&ClientOp| match op.end {
-        ClientEnd::Missing(version) => version.is_none(),
+        ClientEnd::Missing(delete) => delete.is_none(),
         ClientEnd::Refused { current } => current.is_none(),
         _ => false,
     };
@@ -127,16 +127,16 @@ pub fn parts<'a>(history: &'a [ClientOp], losses: &[TakenLoss]) -> Vec<Cow<'a, [
     }
     let whole = history.iter().filter(|op| !by_key.contains_key(&op.key));
     let mut parts = vec![whole.cloned().collect::<Vec<_>>()];
-    for (key, losses) in by_key {
+    for (key, of_key) in by_key {
         let ops = history.iter().filter(|op| op.key == key);
         let mut rest: Vec<ClientOp> = ops.cloned().collect();
-        parts.resize_with(parts.len().max(losses.len() + 1), Vec::new);
-        for (at, loss) in losses.iter().enumerate() {
+        parts.resize_with(parts.len().max(of_key.len() + 1), Vec::new);
+        for (at, loss) in of_key.iter().enumerate() {
             let (front, behind) = cut(&rest, loss);
             parts[at].extend(front);
             rest = behind;
         }
-        parts[losses.len()].extend(rest);
+        parts[of_key.len()].extend(rest);
     }
     parts.into_iter().map(Cow::Owned).collect()
 }

@@ -113,8 +113,8 @@ pub fn before_purges(copies: &mut [OwnerCopy], purged: &[Option<Version>]) {
     let Some((delete, None)) = newest.max() else {
         return;
     };
-    for (copy, purged) in copies.iter_mut().zip(purged) {
-        if *copy == OwnerCopy::Nothing && *purged == Some(delete) {
+    for (copy, least) in copies.iter_mut().zip(purged) {
+        if *copy == OwnerCopy::Nothing && *least == Some(delete) {
             *copy = OwnerCopy::Cell(delete, None);
         }
     }

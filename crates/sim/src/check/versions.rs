@@ -67,28 +67,27 @@ fn values(history: &[ClientOp]) -> Vec<Violation> {
     let mut known: BTreeMap<(usize, Version), ValueId> = BTreeMap::new();
     let mut versions: BTreeMap<ValueId, Version> = BTreeMap::new();
     let mut violations = Vec::new();
-    let mut bind =
-        |op: &ClientOp, version: Version, value: ValueId, violations: &mut Vec<Violation>| {
-            let other = *known.entry((op.key, version)).or_insert(value);
-            if other != value {
-                let what = format!(
-                    "{version} of key {} is value {value} and value {other}: {op:?}",
-                    op.key
-                );
-                violations.push(Violation::new(Rule::VersionValue, what));
-            }
-            if value == 0 {
-                return;
-            }
-            let first = *versions.entry(value).or_insert(version);
-            if first != version {
-                let what = format!(
-                    "value {value} of key {} has the versions {first} and {version}: {op:?}",
-                    op.key
-                );
-                violations.push(Violation::new(Rule::VersionValue, what));
-            }
-        };
+    let mut bind = |op: &ClientOp, version: Version, value: ValueId, found: &mut Vec<Violation>| {
+        let other = *known.entry((op.key, version)).or_insert(value);
+        if other != value {
+            let what = format!(
+                "{version} of key {} is value {value} and value {other}: {op:?}",
+                op.key
+            );
+            found.push(Violation::new(Rule::VersionValue, what));
+        }
+        if value == 0 {
+            return;
+        }
+        let first = *versions.entry(value).or_insert(version);
+        if first != version {
+            let what = format!(
+                "value {value} of key {} has the versions {first} and {version}: {op:?}",
+                op.key
+            );
+            found.push(Violation::new(Rule::VersionValue, what));
+        }
+    };
     for op in history {
         match op.end {
             ClientEnd::Written(version) => {

@@ -414,8 +414,8 @@ impl LaneDoor {
         if !is_next || !self.line_turns.may_go(LineOf::Clients, is_order_ready) {
             return (false, Ok(()));
         }
-        if let Some(asking) = self.asking.get_mut(&ticket) {
-            asking.is_called = true;
+        if let Some(called) = self.asking.get_mut(&ticket) {
+            called.is_called = true;
         }
         self.client_line.go(place);
         self.client_places.remove(&ticket);
@@ -505,8 +505,8 @@ impl LaneDoor {
 
     /// The first order in line goes into the batch, if it may go and there is room for it.
     pub(crate) fn push_order(&mut self, room: WriteRoom) -> Option<Result<(), (Rule, String)>> {
-        let (place, order) = self.order_line.next(room)?;
-        let (bytes, value_bytes) = (order.bytes(), order.write.cell.value.len() as u64);
+        let (place, waiting) = self.order_line.next(room)?;
+        let (bytes, value_bytes) = (waiting.bytes(), waiting.write.cell.value.len() as u64);
         let is_client_ready = self.is_client_ready(room);
         if !self.has_batch_room(bytes) || !self.line_turns.may_go(LineOf::Orders, is_client_ready) {
             return None;

@@ -113,8 +113,8 @@ pub(super) fn lagging(plan: &mut RunPlan, prng: &mut Prng) {
     changes.meets = true;
     changes.load_patience_us = pick(prng, &[500_000, 2_000_000, 10_000_000]);
     changes.deeds.clear();
-    let mut draw = |kinds: &[OperatorDeed], from_us, within_us, prng: &mut Prng| {
-        let mut deed = draw_deed(kinds, within_us, prng);
+    let mut draw = |kinds: &[OperatorDeed], from_us, within_us, stream: &mut Prng| {
+        let mut deed = draw_deed(kinds, within_us, stream);
         deed.at_us += from_us;
         changes.deeds.push(deed);
     };

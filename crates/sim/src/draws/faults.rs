@@ -153,17 +153,21 @@ pub(super) fn wrong_clocks(plan: &mut RunPlan, prng: &mut Prng) {
         return;
     }
     let one = shape.any_member(prng);
-    let are_all = prng.chance(1, 4);
+    let many_jump = prng.chance(1, 4);
     for _ in 0..1 + prng.below(5) {
         let (at_us, length_us) = (prng.below(shape.chaos_us), 500 + skewed(prng, 2_000_000));
-        let member = if are_all { shape.any_member(prng) } else { one };
+        let member = if many_jump {
+            shape.any_member(prng)
+        } else {
+            one
+        };
         let by_ms = draw_wrong_by(prng);
         let kind = FaultKind::WrongClock { member, by_ms };
         plan.faults.push(Fault::new(at_us, length_us, kind));
     }
-    let are_all = prng.chance(1, 4);
+    let all_stay = prng.chance(1, 4);
     let mut draw = |member| {
-        let is_wrong = are_all || member == one;
+        let is_wrong = all_stay || member == one;
         if is_wrong { draw_wrong_by(prng) } else { 0 }
     };
     let wrong = WrongClocks {
@@ -198,10 +202,10 @@ pub(super) fn wrong_clock_of_one(plan: &mut RunPlan, prng: &mut Prng) {
         plan.faults.push(Fault::new(at_us, length_us, kind));
         if prng.chance(3, 4) {
             let before_us = prng.below(at_us.min(400_000) + 1);
-            let length_us = before_us + prng.below(200_000);
-            let kind = FaultKind::Kill { member };
+            let away_us = before_us + prng.below(200_000);
+            let kill = FaultKind::Kill { member };
             plan.faults
-                .push(Fault::new(at_us - before_us, length_us, kind));
+                .push(Fault::new(at_us - before_us, away_us, kill));
         }
     }
 }

@@ -212,10 +212,10 @@ impl SeedWorld {
             ("", one) | (one, "") => Prng::named(seed, one),
             (prefix, name) => Prng::named(seed, &format!("{prefix}: {name}")),
         };
-        let mut prng = stream("shape");
+        let mut first = stream("shape");
         let mut plan = RunPlan {
             seed,
-            shape: (knobs.shape)(&mut prng),
+            shape: (knobs.shape)(&mut first),
             clients: Vec::new(),
             scans: Vec::new(),
             faults: Vec::new(),
@@ -224,7 +224,7 @@ impl SeedWorld {
             changes: None,
             overload: None,
         };
-        let mut streams = BTreeMap::from([("shape", prng)]);
+        let mut streams = BTreeMap::from([("shape", first)]);
         for (name, draw) in knobs.draws.iter().copied().flatten() {
             let prng = streams.entry(name).or_insert_with(|| stream(name));
             draw(&mut plan, prng);

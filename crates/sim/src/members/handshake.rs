@@ -211,10 +211,10 @@ impl MemberWorld {
         self.processes[by].accepted.insert((lane, to));
         let member = index(to);
         self.tell(by, MemberEvent::Heard { member, lane });
-        for lane in 0..self.plan.loops {
+        for each in 0..self.plan.loops {
             let again = MemberHappening::Try {
                 process: by,
-                lane,
+                lane: each,
                 to,
             };
             self.schedule.after(1, again);
@@ -319,20 +319,20 @@ impl MemberWorld {
             return self.lose(process, lane, to);
         }
         let kept = self.folders[them.folder].ceiling;
-        let them = &mut self.processes[link.to];
-        them.clock = (them.clock + 1).max(now_us);
-        let confirmed = if self.prng.chance(1, 2) || them.clock >= kept {
+        let peer = &mut self.processes[link.to];
+        peer.clock = (peer.clock + 1).max(now_us);
+        let confirmed = if self.prng.chance(1, 2) || peer.clock >= kept {
             kept
         } else {
-            them.clock
+            peer.clock
         };
         self.judge_count(link.to, process, None);
         self.judge_count(process, link.to, Some(confirmed));
         let it = &mut self.processes[process];
         let highest = it.confirmed.entry((lane, to)).or_default();
         *highest = confirmed.max(*highest);
-        let kept = it.links.get_mut(&(lane, to));
-        kept.expect("it is there").silent_us = None;
+        let own_link = it.links.get_mut(&(lane, to));
+        own_link.expect("it is there").silent_us = None;
         self.schedule.after(TALK_US, talk);
     }
 

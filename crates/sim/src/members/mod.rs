@@ -457,11 +457,11 @@ impl MemberWorld {
                     }
                 }
                 MemberEffect::OpenDoor(wait) => {
-                    let it = &mut self.processes[process];
-                    it.is_late = wait == WaitEnd::GivenUp;
-                    it.is_open = true;
-                    if it.host == it.member {
-                        self.address[it.member] = Some(process);
+                    let open = &mut self.processes[process];
+                    open.is_late = wait == WaitEnd::GivenUp;
+                    open.is_open = true;
+                    if open.host == open.member {
+                        self.address[open.member] = Some(process);
                     }
                 }
                 MemberEffect::Ready(wait) => self.ready(process, wait),
@@ -469,10 +469,10 @@ impl MemberWorld {
                     self.judge_stop(process, &why);
                     let MemberProcess { folder, host, .. } = self.processes[process];
                     self.end(process);
-                    let it = &mut self.folders[folder];
-                    it.is_refused |= why.folder == FolderVerdict::Refused;
-                    it.is_doubted |= why.folder == FolderVerdict::Doubted;
-                    if it.is_doubted && !it.is_genuine {
+                    let ended = &mut self.folders[folder];
+                    ended.is_refused |= why.folder == FolderVerdict::Refused;
+                    ended.is_doubted |= why.folder == FolderVerdict::Doubted;
+                    if ended.is_doubted && !ended.is_genuine {
                         // A supervisor starts it, again and again.
                         let start = MemberHappening::Start { folder, host };
                         self.schedule.after(AGAIN_US, start);
@@ -521,10 +521,10 @@ impl MemberWorld {
         if it.machine.due_us().is_some_and(|due_us| due_us <= now_us) {
             self.tell(process, MemberEvent::Tick);
         }
-        let it = &mut self.processes[process];
-        it.clock = it.clock.max(now_us);
-        let clock = it.clock;
-        if self.folders[it.folder].ceiling < clock + CEILING_US / 2 {
+        let swept = &mut self.processes[process];
+        swept.clock = swept.clock.max(now_us);
+        let clock = swept.clock;
+        if self.folders[swept.folder].ceiling < clock + CEILING_US / 2 {
             self.commit(process, FolderCommit::Ceiling(clock + CEILING_US));
         }
         self.schedule

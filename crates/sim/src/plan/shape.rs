@@ -99,7 +99,7 @@ impl RunShape {
             StoreKind::Engine => 1 + skewed(prng, 40),
         };
         let is_mixed = prng.chance(1, 2);
-        let draw_class = |prng: &mut Prng| match prng.below(10) {
+        let draw_class = |stream: &mut Prng| match stream.below(10) {
             0..2 if is_mixed => KeyClass::Weak,
             2 if is_mixed => KeyClass::Fleeting,
             _ => KeyClass::Strong,

@@ -128,8 +128,8 @@ impl EngineStore {
         let mut cursor = Cursor::new(low, high, direction, Show::All);
         let (mut records, mut seen, mut is_intact) = (Vec::new(), 0, true);
         let key_of = |stored: &[u8]| {
-            let space = Space::from_byte(stored[0]).expect("a page stays within its space");
-            Key::new(space, &stored[1..])
+            let of = Space::from_byte(stored[0]).expect("a page stays within its space");
+            Key::new(of, &stored[1..])
         };
         let bytes = range.bytes as usize;
         let progress = self.engine.scan(&mut cursor, bytes, |stored, cell| {
@@ -412,8 +412,8 @@ impl EngineStore {
                 ));
             }
         }
-        if blocks.iter().any(|(is_wanted, ..)| *is_wanted) && prng.chance(7, 8) {
-            blocks.retain(|(is_wanted, ..)| *is_wanted);
+        if blocks.iter().any(|(is_first, ..)| *is_first) && prng.chance(7, 8) {
+            blocks.retain(|(is_first, ..)| *is_first);
         }
         if blocks.is_empty() {
             return false;

@@ -159,21 +159,21 @@ impl MapStore {
                 return Ok((records, None));
             };
             if self.damaged.contains(key) {
-                let next = if range.is_reverse {
+                let rest = if range.is_reverse {
                     let space = Space::from_byte(space).expect("a page begins in a space");
                     Key::new(space, &[key.raw(), &[0]].concat())
                 } else {
                     key.clone()
                 };
-                if next == range.start {
+                if rest == range.start {
                     return Err(StoreFailure::Damaged);
                 }
-                return Ok((records, Some(next)));
+                return Ok((records, Some(rest)));
             }
             if seen >= range.bytes as usize {
                 // Forwards the next key itself; backwards "below the last one shown".
                 let rest = if range.is_reverse {
-                    records.last().map(|(key, _): &(Key, Cell)| key.clone())
+                    records.last().map(|(last, _): &(Key, Cell)| last.clone())
                 } else {
                     Some(key.clone())
                 };
@@ -223,7 +223,7 @@ impl MapStore {
             Guard::Newest => None,
             Guard::If(condition) => Some(condition),
         };
-        let stored = self.cells.get(&write.key).map(|cell| cell.version);
+        let stored = self.cells.get(&write.key).map(|old| old.version);
         match condition {
             None => {}
             // As the engine does it: without a condition there is no cell to look up.

@@ -152,8 +152,8 @@ impl World<'_> {
     fn quorum(&self, member: usize, planned: &PlannedOp) -> (Quorum, u8, u8) {
         let (usual_ack, usual_from) = self.plan.shape.usual();
         let (ack, from) = planned.quorum.unwrap_or((usual_ack, usual_from));
-        let valid = |ack: u8, from: u8, nodes| {
-            let quorum = Quorum::new(u32::from(ack), u32::from(from), nodes);
+        let valid = |answers: u8, copies: u8, nodes| {
+            let quorum = Quorum::new(u32::from(answers), u32::from(copies), nodes);
             quorum.expect("plans draw valid quorums")
         };
         let Some(home) = &self.members[member].home else {
@@ -177,15 +177,15 @@ impl World<'_> {
         let wall_ms = self.members[member].clock.now(now_us).wall_ms;
         self.note_passed();
         let passed_ms = self.passed_ms;
-        let op = self.op_mut(number);
-        op.wall_ms.1 = wall_ms;
-        op.passed_ms = passed_ms;
-        op.ended_us = now_us;
-        op.end = end;
-        let (client, key) = (op.client, op.key);
+        let ended = self.op_mut(number);
+        ended.wall_ms.1 = wall_ms;
+        ended.passed_ms = passed_ms;
+        ended.ended_us = now_us;
+        ended.end = end;
+        let (client, key) = (ended.client, ended.key);
         self.note_answer(client, end);
-        let op = self.op(number);
-        let seen = match (end, op.wish) {
+        let told = self.op(number);
+        let seen = match (end, told.wish) {
             (ClientEnd::Found(seen), _) => Some(seen),
             (ClientEnd::Written(version), Wish::Put { value, .. }) => {
                 Some(SeenValue { version, value })
@@ -200,8 +200,8 @@ impl World<'_> {
         }
         it.waits_for = None;
         self.draw_wish(client);
-        let it = &self.clients[client];
-        let think_us = it.todo.front().map_or(0, |next| next.think_us);
+        let next = &self.clients[client];
+        let think_us = next.todo.front().map_or(0, |planned| planned.think_us);
         self.schedule.after(think_us, Happening::Begin { client });
     }
 
@@ -334,11 +334,11 @@ impl World<'_> {
         let open = &self.lane(member, lane).open;
         let late = open
             .iter()
-            .find(|(_, open)| !open.is_gone && open.deadline_us <= now.mono_us);
-        if let Some((ticket, open)) = late {
+            .find(|(_, op)| !op.is_gone && op.deadline_us <= now.mono_us);
+        if let Some((ticket, op)) = late {
             let what = format!(
                 "operation {ticket} has no outcome at member {member}, {} us behind its deadline",
-                now.mono_us - open.deadline_us
+                now.mono_us - op.deadline_us
             );
             self.violate(Rule::Answer, what);
         }

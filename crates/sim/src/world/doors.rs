@@ -305,8 +305,7 @@ impl World<'_> {
         if self.members[member].incarnation != incarnation {
             return;
         }
-        let it = &mut self.members[member].lanes[lane];
-        it.busy_until_us = now_us + cost_us;
+        self.members[member].lanes[lane].busy_until_us = now_us + cost_us;
         if is_read {
             self.note_spent(member, lane, cost_us);
         }
@@ -500,8 +499,8 @@ impl World<'_> {
             Admission::Delayed { us } if !asking.has_paused => {
                 let us = door.pause_us(us, bytes, pressure);
                 if us > 0 {
-                    if let Some(asking) = door.asking.get_mut(&ticket) {
-                        (asking.has_paused, asking.is_called) = (true, false);
+                    if let Some(delayed) = door.asking.get_mut(&ticket) {
+                        (delayed.has_paused, delayed.is_called) = (true, false);
                     }
                     self.again_after(member, lane, ticket, us.min(left_us));
                     self.submit(member);
@@ -523,10 +522,10 @@ impl World<'_> {
             }
             Admission::Granted | Admission::Delayed { .. } => {}
         }
-        let Some(door) = self.door(member, lane) else {
+        let Some(admitting) = self.door(member, lane) else {
             return 0;
         };
-        if !door.hold(ticket) {
+        if !admitting.hold(ticket) {
             let cost_us = self.refuse(member, lane, ticket);
             self.submit(member);
             // That the gate is full is not the fault of the line. It is fair to no source.
@@ -536,15 +535,15 @@ impl World<'_> {
             }
             return cost_us;
         }
-        let Some(asking) = door.asking.remove(&ticket) else {
+        let Some(admitted) = admitting.asking.remove(&ticket) else {
             return 0;
         };
         if class == Class::Write {
-            door.note_write(bytes);
+            admitting.note_write(bytes);
         }
-        door.counts.begun += 1;
+        admitting.counts.begun += 1;
         let is_gone = self.is_gone(member, lane, ticket);
-        self.give(member, lane, asking.begin);
+        self.give(member, lane, admitted.begin);
         if is_gone {
             self.disconnect(member);
             self.give_later(member, lane, SWEEP_US, Event::Gone { client: ticket });

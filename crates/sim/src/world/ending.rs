@@ -668,8 +668,8 @@ impl<'a> World<'a> {
                 let mended = wanted
                     .iter()
                     .filter(|&&owner| !self.is_beyond_repair(owner, key, newest));
-                let copies = self.copies_as_shown(mended.copied(), key);
-                found.extend(check::store::check_convergence(key, &copies));
+                let shown = self.copies_as_shown(mended.copied(), key);
+                found.extend(check::store::check_convergence(key, &shown));
             }
             self.violations.extend(found);
         }

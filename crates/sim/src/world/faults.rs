@@ -139,13 +139,13 @@ impl World<'_> {
         let machines = 0..self.members.len();
         let others = machines.filter(|at| *at != member);
         let others: Vec<usize> = others.filter(|at| peers >> (at % 64) & 1 == 1).collect();
-        let peers = others.into_iter();
-        let peers = peers
+        let known = others.into_iter();
+        let known = known
             .filter_map(|at| self.index_at(member, 0, at))
             .collect();
         let order = Some(LookOrder {
             id: self.now_us(),
-            peers,
+            peers: known,
             bytes_per_second,
         });
         self.give_later(member, 0, 0, Event::Look { order });
@@ -311,9 +311,9 @@ impl World<'_> {
         it.is_dropping = false;
         it.ages.clear();
         self.close_doors(member);
-        let it = &mut self.members[member];
-        let lanes = std::mem::take(&mut it.lanes);
-        let incarnation = it.incarnation;
+        let ended = &mut self.members[member];
+        let lanes = std::mem::take(&mut ended.lanes);
+        let incarnation = ended.incarnation;
         if self.has_bug(ShellBug::OldImage) {
             self.members[member].disk = before;
         }
@@ -408,12 +408,12 @@ impl World<'_> {
             seed: self.prng.next_u64(),
         };
         let deciders = (self.setup.make_deciders)(&setup);
-        let it = &mut self.members[member];
-        it.incarnation += 1;
-        it.began_us = now_us;
-        it.store = Some(store);
-        it.knowledge = knowledge;
-        it.lanes = deciders
+        let starting = &mut self.members[member];
+        starting.incarnation += 1;
+        starting.began_us = now_us;
+        starting.store = Some(store);
+        starting.knowledge = knowledge;
+        starting.lanes = deciders
             .into_iter()
             .map(|decider| MemberLoop {
                 decider,
@@ -428,13 +428,13 @@ impl World<'_> {
             })
             .collect();
         self.open_doors(member);
-        let it = &mut self.members[member];
-        it.home =
+        let started = &mut self.members[member];
+        started.home =
             steward.map(|steward| ProcessSteward::new(steward, fence, Arc::clone(&hlc), origin));
-        if let Some(home) = &mut it.home {
+        if let Some(home) = &mut started.home {
             home.claimant = claimant;
         }
-        let incarnation = it.incarnation;
+        let incarnation_now = started.incarnation;
         self.trace
             .line(now_us, || format!("m{member} starts above {floor:x}"));
         self.asks_members(member);
@@ -445,7 +445,7 @@ impl World<'_> {
             self.first_look(member);
             self.resume_losses(member);
         }
-        self.begin_tasks(member, incarnation);
+        self.begin_tasks(member, incarnation_now);
     }
 
     /// Begins the work of a process beside its loops: scrubs, and the sweep of its links.

@@ -204,7 +204,7 @@ impl World<'_> {
     ) -> Result<MemberKnowledge, NotNow> {
         let floor = store.hlc_floor();
         let key = Key::new(Space::Meta, OWN_KEY);
-        let read = |store: &Store, key: &Key| store.read(key).map_err(|_| NotNow::Damaged);
+        let read = |from: &Store, note: &Key| from.read(note).map_err(|_| NotNow::Damaged);
         let remembered = match read(store, &key)? {
             None => None,
             Some(cell) => Some(OwnNote::decode(&cell.value).ok_or(NotNow::Damaged)?),
@@ -260,7 +260,7 @@ impl World<'_> {
         let mut effects = Vec::new();
         membership.step(mono_us, MemberEvent::StartAsked, &mut effects);
         let asked = effects.into_iter().filter_map(|effect| match effect {
-            MemberEffect::Ask { member } => Some(member.at()),
+            MemberEffect::Ask { member: peer } => Some(peer.at()),
             _ => None,
         });
         for other in asked {
@@ -285,11 +285,14 @@ impl World<'_> {
                     _ => Ok(1),
                 };
             }
-            let member = MemberIndex(other as u8);
-            let answered = MemberEvent::StartAnswered { member, answer };
-            let mut effects = Vec::new();
-            membership.step(mono_us, answered, &mut effects);
-            if let Some(MemberEffect::Stop(why)) = effects.pop() {
+            let peer = MemberIndex(other as u8);
+            let answered = MemberEvent::StartAnswered {
+                member: peer,
+                answer,
+            };
+            let mut last = Vec::new();
+            membership.step(mono_us, answered, &mut last);
+            if let Some(MemberEffect::Stop(why)) = last.pop() {
                 refusal = Some(why.sentence);
             }
         }

@@ -110,9 +110,9 @@ impl World<'_> {
 
     pub(super) fn withdraw(&mut self, from: usize, lane: usize, to: usize, ids: &[AskId]) {
         let incarnation = self.members[from].incarnation;
-        for ids in ids.chunks(PEER_WITHDRAW_IDS_MAX) {
+        for some in ids.chunks(PEER_WITHDRAW_IDS_MAX) {
             let mut frame = Vec::new();
-            peer::encode_withdraw(&mut frame, &mut Seal::plain(), ids);
+            peer::encode_withdraw(&mut frame, &mut Seal::plain(), some);
             self.send(Envelope {
                 from,
                 to,

@@ -188,15 +188,15 @@ pub fn soak_deletes(plan: &RunPlan, end: &SoakEnd<'_>) -> DeletesReport {
 impl World<'_> {
     fn season(&mut self, keys: &mut SoakKeys, report: &mut DeletesReport) {
         self.work(keys, keys.size.before, 65);
-        let days = self.absence(keys);
-        report.days_away += days;
+        let away = self.absence(keys);
+        report.days_away += away;
         let sizes = self.members.iter().filter_map(|it| it.store.as_ref());
         let records = sizes.map(|store| store.records()).max().unwrap_or(0);
         report.records_max = report.records_max.max(records);
         self.work(keys, keys.size.after, 45);
         self.delete_the_rest(keys);
-        let days = self.rest_until_purged(keys);
-        report.purge_days_max = report.purge_days_max.max(days);
+        let until_purged = self.rest_until_purged(keys);
+        report.purge_days_max = report.purge_days_max.max(until_purged);
         self.judge_season(keys, report);
     }
 
@@ -256,8 +256,8 @@ impl World<'_> {
 
     fn draw_key(&mut self, keys: &mut SoakKeys, creation_percent: u64) -> (usize, PlannedKind) {
         let prng = &mut self.prng;
-        let of = |list: &[usize], prng: &mut dendra_base::Prng| {
-            (!list.is_empty()).then(|| prng.below(list.len() as u64) as usize)
+        let of = |list: &[usize], from: &mut dendra_base::Prng| {
+            (!list.is_empty()).then(|| from.below(list.len() as u64) as usize)
         };
         if prng.chance(1, 12) {
             let list = if prng.chance(1, 2) {

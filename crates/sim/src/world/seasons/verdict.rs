@@ -36,7 +36,7 @@ impl World<'_> {
         let of_store = |(at, store): (usize, &Store)| {
             let kept = |key: &Key| {
                 let name = Bytes::copy_from_slice(key.raw());
-                key_number(&name).is_some_and(|key| keys.kept.contains_key(&key))
+                key_number(&name).is_some_and(|number| keys.kept.contains_key(&number))
             };
             let user = store.cells(Space::User).find(|(key, _)| !kept(key));
             let space = [Space::Protocol, Space::Hint].into_iter();

@@ -75,8 +75,8 @@ impl World<'_> {
                 self.trace
                     .line(at_us, || format!("m{member} steward  -> {effect:?}"));
                 self.steward_wants(member, effect);
-                if let Some(home) = self.home(member) {
-                    home.is_at_work = false;
+                if let Some(rested) = self.home(member) {
+                    rested.is_at_work = false;
                 }
                 continue;
             }
@@ -171,8 +171,14 @@ impl World<'_> {
         let known = id.filter(|id| home.is_some_and(|home| home.layout.index_of(*id).is_some()));
         if let Some(member) = known {
             let node = node_of(from);
-            let from = ChainPeer { member, node };
-            self.tell_steward(to, StewardEvent::Received { from, message });
+            let sender = ChainPeer { member, node };
+            self.tell_steward(
+                to,
+                StewardEvent::Received {
+                    from: sender,
+                    message,
+                },
+            );
         }
     }
 
@@ -181,10 +187,10 @@ impl World<'_> {
         let id = self.town.as_ref().and_then(|town| town.machines[peer].id);
         if let Some(id) = id {
             let node = node_of(peer);
-            let peer = ChainPeer { member: id, node };
+            let reached = ChainPeer { member: id, node };
             let versions = ClusterVersions::OWN;
             let event = StewardEvent::Reached {
-                peer,
+                peer: reached,
                 is_up,
                 versions,
             };
@@ -331,9 +337,9 @@ impl World<'_> {
         self.raise_horizon(member, &hlc, &layout);
         let incarnation = self.members[member].incarnation;
         for lane in 0..self.members[member].lanes.len() {
-            let at_us = self.now_us() + self.prng.below(ADOPT_US);
+            let earliest_us = self.now_us() + self.prng.below(ADOPT_US);
             let it = self.lane(member, lane);
-            it.adopts_us = it.adopts_us.max(at_us);
+            it.adopts_us = it.adopts_us.max(earliest_us);
             let at_us = it.adopts_us;
             let layout = Arc::clone(&layout);
             let adopt = Happening::Adopt {
@@ -344,8 +350,8 @@ impl World<'_> {
             };
             self.schedule.at(at_us, adopt);
         }
-        let gone = before.members().iter().map(|gone| gone.id);
-        for gone in gone.filter(|id| record.member(*id).is_none()) {
+        let ids = before.members().iter().map(|one| one.id);
+        for gone in ids.filter(|id| record.member(*id).is_none()) {
             let close = Happening::Close {
                 member,
                 gone,

@@ -177,7 +177,7 @@ impl World<'_> {
             .collect();
         let is_wanted = |key: &str, version: &str| {
             let mut all = lacking.iter();
-            all.any(|(lacking, left)| lacking == key && version > left.as_str())
+            all.any(|(hidden, left)| hidden == key && version > left.as_str())
         };
         let now_us = self.now_us();
         let it = &mut self.members[planned.damaged];
@@ -365,8 +365,8 @@ impl World<'_> {
             .collect();
         drop(in_force);
         let at_us = self.now_us();
-        for loss in &taken {
-            self.trace.line(at_us, || format!("TAKEN {loss:?}"));
+        for gone in &taken {
+            self.trace.line(at_us, || format!("TAKEN {gone:?}"));
         }
         if let Some(town) = &mut self.town {
             town.loss.taken.extend(taken);
@@ -420,7 +420,7 @@ impl World<'_> {
         let it = &self.members[member];
         let layout = &it.lanes[0].layout;
         let in_force = self.in_force(member, span);
-        let without = in_force.flat_map(|it| it.loss.without.iter().map(|(id, _)| *id));
+        let without = in_force.flat_map(|loss| loss.loss.without.iter().map(|(id, _)| *id));
         let is_lost = |id: &MemberId| {
             let leaves = layout.index_of(*id).is_some_and(|at| layout.leaves(at));
             let machine = town.machine_of(*id);

@@ -108,8 +108,8 @@ impl World<'_> {
             OperatorDeed::Lag => return self.lag(one, number, prng),
             OperatorDeed::Rekey => ClusterOrder::Rekey,
             OperatorDeed::Restored => {
-                let number = record.least_successor().number() + 1 + prng.below(4) as u32;
-                let least = LeastSuccessor::new(number).expect("few deeds, of small steps");
+                let raised = record.least_successor().number() + 1 + prng.below(4) as u32;
+                let least = LeastSuccessor::new(raised).expect("few deeds, of small steps");
                 ClusterOrder::Restored { least }
             }
             OperatorDeed::Readdress => {
@@ -379,7 +379,7 @@ impl World<'_> {
         let (Some(made), ClusterAnswer::Done { epoch }) = (made, answer) else {
             return;
         };
-        let of = |epoch: u64| town.chosen.get(&epoch);
+        let of = |number: u64| town.chosen.get(&number);
         let (Some(read), Some(before)) = (of(made), of(epoch - 1)) else {
             return;
         };

@@ -76,17 +76,17 @@ impl World<'_> {
         let town = self.town.as_ref().expect("members change");
         let (first, node) = (Arc::clone(&town.first), node_of(member));
         let url = town.machines[member].url.clone();
-        let own = match read(store, OWN_KEY)? {
+        let stored = match read(store, OWN_KEY)? {
             Some(bytes) => OwnNote::decode(&bytes).ok_or(NoStart::Later)?,
             None => found(store, &first, node, &url, wall_ms)?,
         };
         let mut records = epochs(store, 0, usize::MAX);
         if records.is_none() && self.members[member].is_scrubbed {
-            records = one_by_one(store, 0, own.home.fence);
+            records = one_by_one(store, 0, stored.home.fence);
         }
         let records = records.ok_or(NoStart::Later)?;
         let newest = records.last().ok_or(NoStart::Later)?;
-        let resumed = own.resume(node, newest, Some("sim"), None);
+        let resumed = stored.resume(node, newest, Some("sim"), None);
         let (own, id) = resumed.map_err(|why| NoStart::Ended(why.to_string()))?;
         let vote = match read(store, VOTE_KEY)? {
             Some(bytes) => Some(VoteNote::decode(&bytes).map_err(|_| NoStart::Later)?),
