@@ -52,7 +52,7 @@ pub(crate) fn choose<'a>(votes: impl Iterator<Item = (&'a Cell, u8)> + Clone, ow
         (!is_left_over(cell), is_majority, cell.id().digest)
     };
     let ranks = votes.clone().map(rank).enumerate();
-    let best = ranks.max_by_key(|(_, rank)| *rank);
+    let best = ranks.max_by_key(|(_, ranked)| *ranked);
     best.expect("there are two cells at least").0
 }
 

@@ -64,8 +64,8 @@ impl EndedValues {
         if now.mono_us - self.since_us < self.even_us {
             return 0;
         }
-        let of_majority = walls.filter(|walls| walls.has_others());
-        let passed_ms = of_majority.map_or(now.wall_ms, |walls| walls.passed_ms(now));
+        let of_majority = walls.filter(|seen| seen.has_others());
+        let passed_ms = of_majority.map_or(now.wall_ms, |seen| seen.passed_ms(now));
         passed_ms.saturating_sub(self.margin_ms)
     }
 }

@@ -152,11 +152,11 @@ impl Health {
         };
         let peers = members.iter().map(|member| self.peers[member.at()]);
         let down = peers.filter(|peer| !peer.is_up);
-        let mut until_us: Vec<u64> = down.map(|peer| peer.expected_until_us).collect();
-        until_us.sort_unstable_by(|a, b| b.cmp(a));
+        let mut expected_us: Vec<u64> = down.map(|peer| peer.expected_until_us).collect();
+        expected_us.sort_unstable_by(|a, b| b.cmp(a));
         // So many have to come, and those do first that are expected the longest.
-        let last = until_us.get(usize::from(needed - up) - 1).copied();
-        match last.filter(|until_us| *until_us > now_us) {
+        let last = expected_us.get(usize::from(needed - up) - 1).copied();
+        match last.filter(|until| *until > now_us) {
             Some(until_us) => Links::Awaited {
                 until_us,
                 up,

@@ -40,6 +40,8 @@
 //! `server`), worlds (crates `server`, `sim`).
 //! See: docs/protocol.md, docs/overload.md, ARCHITECTURE.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 pub mod admission;
 pub mod compare;
 pub mod config;

@@ -330,9 +330,9 @@ impl Node {
     }
 
     /// Gives an operation its entry, and begins it unless its time is over.
-    fn enter(&mut self, turn: &mut Turn<'_>, op: Op) {
-        let deadline_us = op.deadline_us;
-        let id = self.ops.insert(op, deadline_us);
+    fn enter(&mut self, turn: &mut Turn<'_>, new: Op) {
+        let deadline_us = new.deadline_us;
+        let id = self.ops.insert(new, deadline_us);
         self.with_op(turn, id, |op, desk, turn| {
             op.id = id;
             op.since_us = turn.now.mono_us;
@@ -403,8 +403,8 @@ impl Node {
             self.with_op(turn, id, |op, desk, turn| op.link_up(desk, turn, member));
         }
         let scans = self.scans.iter();
-        let without = scans.filter_map(|(id, scan)| scan.should_ask(member).then_some(id));
-        for id in without.collect::<Vec<_>>() {
+        let waiting = scans.filter_map(|(id, scan)| scan.should_ask(member).then_some(id));
+        for id in waiting.collect::<Vec<_>>() {
             self.with_scan(turn, id, |scan, desk, turn| {
                 scan.link_up(desk, turn, member);
                 Scanning::Continues
@@ -598,9 +598,9 @@ impl Node {
         }
     }
 
-    fn scan(&mut self, turn: &mut Turn<'_>, scan: ScanOp) {
-        let (due_us, is_full) = (scan.due_us(), self.scans.len() >= SCANS_MAX);
-        let id = self.scans.insert(scan, due_us);
+    fn scan(&mut self, turn: &mut Turn<'_>, new: ScanOp) {
+        let (due_us, is_full) = (new.due_us(), self.scans.len() >= SCANS_MAX);
+        let id = self.scans.insert(new, due_us);
         self.with_scan(turn, id, |scan, desk, turn| {
             scan.id = id;
             if is_full || turn.now.mono_us >= due_us {
@@ -730,8 +730,8 @@ impl Node {
         if is_over {
             self.probes.open.remove(probe);
             self.probes.recycle(ops);
-        } else if let Some(open) = self.probes.open.find_mut(probe) {
-            open.ops = ops;
+        } else if let Some(left) = self.probes.open.find_mut(probe) {
+            left.ops = ops;
         }
     }
 

@@ -194,13 +194,13 @@ impl Layout {
             record.replication_factor(),
             record.partitions(),
         );
-        let is_same = |before: &&Layout| {
-            ids == before.ids
-                && topology.members() == before.topology.members()
-                && topology.copies() == before.topology.copies()
+        let is_same = |old: &&Layout| {
+            ids == old.ids
+                && topology.members() == old.topology.members()
+                && topology.copies() == old.topology.copies()
         };
         let ring = match before.filter(is_same) {
-            Some(before) => before.ring.amended(record.owners(), &topology, &ids)?,
+            Some(old) => old.ring.amended(record.owners(), &topology, &ids)?,
             None => Ring::of(record.owners(), &topology, &ids)?,
         };
         let index = |id: MemberId| ids.iter().position(|slot| *slot == Some(id));
@@ -214,9 +214,9 @@ impl Layout {
             })
         };
         let twins: Vec<Option<Twin>> = record.owners().all().map(twin).collect();
-        let members = record.members().iter();
+        let of_epoch = record.members().iter();
         let goes_on = record.plan().is_some_and(|plan| !plan.is_cancelled);
-        let leaving = members.filter(|member| goes_on && member.status == MemberStatus::Leaving);
+        let leaving = of_epoch.filter(|member| goes_on && member.status == MemberStatus::Leaving);
         let place = |member: &EpochMember| Some(MemberIndex(u8::try_from(index(member.id)?).ok()?));
         let leaving = leaving.filter_map(place).collect();
         let is_moving = twins.iter().any(Option::is_some);

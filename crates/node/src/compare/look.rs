@@ -153,7 +153,7 @@ impl LookRun {
             if now_us < first.due_us && is_full {
                 return NextWork::RestUntil(first.due_us);
             }
-            if let Some(due) = self.waiting.pop_front_if(|first| now_us >= first.due_us) {
+            if let Some(due) = self.waiting.pop_front_if(|next| now_us >= next.due_us) {
                 self.waiting_bytes -= due.bytes;
                 self.second = Some((stack.len(), due.suspects));
                 return NextWork::Work(CompareWork::Exchange { part: due.part });

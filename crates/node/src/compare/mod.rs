@@ -418,7 +418,7 @@ impl Comparer {
                     .map(|(key, cell)| ranges::size(key, cell))
                     .sum();
                 desk.comparisons.add_read(bytes);
-                let own_next = own_next.map(|next| Bytes::copy_from_slice(next.raw()));
+                let own_next = own_next.map(|key| Bytes::copy_from_slice(key.raw()));
                 let look = look_of(&mut self.look, under_way);
                 under_way.meet(desk, turn, look, part, cells, own_next, listed, next);
                 self.pay(turn, bytes);
@@ -547,8 +547,8 @@ impl Comparer {
         let is_over = walk.are_repairs_over();
         self.pay_moved(desk, turn, moved);
         if is_over {
-            if let Some(walk) = &mut self.walk {
-                walk.stage = CompareStage::Idle;
+            if let Some(over) = &mut self.walk {
+                over.stage = CompareStage::Idle;
             }
             self.go_on(desk, turn);
         }
@@ -584,8 +584,8 @@ impl Comparer {
                     Some(theirs) if is_fit(desk, &key, &theirs) => {
                         moved = (key.len() + theirs.value.len()) as u64;
                         let over = walk.copies_of(&cell);
-                        let step = walk.keep(key, theirs, over, desk.hlc.last());
-                        walk.add_step(step);
+                        let keep = walk.keep(key, theirs, over, desk.hlc.last());
+                        walk.add_step(keep);
                     }
                     Some(_) => walk.report.failed += 1,
                 }
@@ -594,8 +594,8 @@ impl Comparer {
                 if is_fit(desk, &key, &cell) =>
             {
                 moved = (key.len() + cell.value.len()) as u64;
-                let step = walk.keep(key, cell, over, desk.hlc.last());
-                walk.add_step(step);
+                let keep = walk.keep(key, cell, over, desk.hlc.last());
+                walk.add_step(keep);
             }
             (
                 RepairStep::PromiseThere { .. } | RepairStep::PromiseHere { .. },

@@ -211,10 +211,10 @@ impl CompareWalk {
             let is_small = grain <= COMPARE_GRAIN_LAST || range.records <= COMPARE_GRAIN_LAST;
             match self.stack.last_mut() {
                 // Neighbours that differ are listed together.
-                Some(CompareWork::Exchange { part })
-                    if are_many && whole.end.as_ref() == Some(&part.start) =>
+                Some(CompareWork::Exchange { part: listed })
+                    if are_many && whole.end.as_ref() == Some(&listed.start) =>
                 {
-                    part.start = whole.start;
+                    listed.start = whole.start;
                 }
                 _ if are_many || is_small => self.stack.push(CompareWork::Exchange { part: whole }),
                 _ => self.stack.push(CompareWork::Span {

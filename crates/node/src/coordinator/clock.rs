@@ -188,14 +188,14 @@ impl Op {
             }
             self.alarm_us = NEVER;
         }
-        let twin = chosen.iter().find_map(twin_at);
-        if let Some(twin) = twin {
+        let asked_twin = chosen.iter().find_map(twin_at);
+        if let Some(asked) = asked_twin {
             self.half = None;
-            if twin.member != desk.me {
-                peers.insert(twin.member.0);
+            if asked.member != desk.me {
+                peers.insert(asked.member.0);
             }
         }
-        let is_twin = twin.is_some_and(|twin| twin.member == desk.me);
+        let is_twin = asked_twin.is_some_and(|asked| asked.member == desk.me);
         let own_place = own_place.filter(|place| chosen.has(*place));
         for place in own_place.into_iter().chain(is_twin.then_some(TWIN_PLACE)) {
             let (op, round) = (self.id, self.round);

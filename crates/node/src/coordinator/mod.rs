@@ -490,13 +490,13 @@ impl Op {
         };
         self.questions += u32::from(member != desk.me);
         if let Some(twin) = self.twin_at(desk, place).filter(|_| is_for_twin(&ask)) {
-            let purpose = Purpose::Op {
+            let of_twin = Purpose::Op {
                 op: self.id,
                 place: TWIN_PLACE,
                 round: self.round,
             };
             self.half = None;
-            desk.ask(turn, twin, purpose, ask.clone(), self.deadline_us);
+            desk.ask(turn, twin, of_twin, ask.clone(), self.deadline_us);
         }
         desk.ask(turn, member, purpose, ask, self.deadline_us);
     }

@@ -273,8 +273,8 @@ impl Op {
             ProposalFate::Unknown if is_covered && !is_everywhere => {
                 // The version above it has to be held first: then the promises tell the fate of
                 // the own proposal.
-                let (copies, goal) = (preparing.copies, Goal::Finish);
-                return self.write_back(desk, turn, answered, copies, Places::NONE, goal);
+                let (held, goal) = (preparing.copies, Goal::Finish);
+                return self.write_back(desk, turn, answered, held, Places::NONE, goal);
             }
             ProposalFate::Unknown if is_covered && promises.is_last(own) => {
                 // No other proposal was accepted instead: a majority decides, below the version
@@ -479,7 +479,7 @@ impl Op {
         // A value may have expired since it was judged: then it is gone, and the condition that
         // wanted it gone failed a moment too early. Both are true at some point of the operation.
         let live = cell.filter(|cell| cell.as_ref().is_live(turn.now.wall_ms));
-        let current = live.map(|cell| cell.version);
+        let current = live.map(|shown| shown.version);
         let live = live.cloned();
         self.tell(turn, Outcome::ConditionFailed { current }, answered, live);
     }

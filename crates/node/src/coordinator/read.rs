@@ -456,8 +456,8 @@ impl Op {
     /// asked for?
     fn verdict_of(&self, desk: &Desk, back: &WritingBack) -> Verdict {
         let holders = back.copies.holders();
-        let has_answers = |holders: Places| match back.goal {
-            Goal::Show => back.answered.or(holders).len() >= self.reads_needed(),
+        let has_answers = |stored: Places| match back.goal {
+            Goal::Show => back.answered.or(stored).len() >= self.reads_needed(),
             Goal::Refuse | Goal::Finish => true,
         };
         if self.is_held(desk, &back.copies) && has_answers(holders) {
@@ -502,9 +502,9 @@ impl Op {
     fn show(&mut self, turn: &mut Turn<'_>, answered: Places, cell: Option<Cell>) {
         let live = cell.filter(|cell| cell.as_ref().is_live(turn.now.wall_ms));
         let outcome = match &live {
-            Some(cell) => Outcome::Found {
-                version: cell.version,
-                expiry_ms: cell.expiry_ms,
+            Some(shown) => Outcome::Found {
+                version: shown.version,
+                expiry_ms: shown.expiry_ms,
             },
             None => Outcome::Missing,
         };

@@ -96,14 +96,14 @@ impl Repairer {
             return Ok(());
         }
         let no_member = BTreeSet::new();
-        let lost = self.accepted.get(&repair.block).unwrap_or(&no_member);
-        if missing(desk, &stays, &self.given_up(desk, repair, lost)).is_empty() {
+        let accepted = self.accepted.get(&repair.block).unwrap_or(&no_member);
+        if missing(desk, &stays, &self.given_up(desk, repair, accepted)).is_empty() {
             return Err(NoLoss::Accepted);
         }
         let members = desk.layout.members();
-        let lost = members.filter(|member| is_lost(desk, *member));
+        let members_lost = members.filter(|member| is_lost(desk, *member));
         let lost = GivenUp {
-            lost: lost.filter_map(id).collect(),
+            lost: members_lost.filter_map(id).collect(),
             ..GivenUp::default()
         };
         if !missing(desk, &stays, &lost).is_empty() {

@@ -120,9 +120,9 @@ fn check(desk: &Desk, requester: Requester, stamp: Stamp, ask: &Ask) -> Result<(
         return Err(Refused::Busy);
     }
     let copies = desk.topology.copies();
-    let owns = |copies: u8| {
+    let owns = |held: u8| {
         let partition = requester.partition;
-        partition.is_some_and(|partition| desk.layout.owns(desk.me, partition, copies))
+        partition.is_some_and(|partition| desk.layout.owns(desk.me, partition, held))
     };
     let is_owner = match ask {
         // A read may be as wide as the cluster, and a member that holds nothing says so.

@@ -326,7 +326,7 @@ impl Membership {
         };
         let stop = match why {
             NoLink::Refused(_) => {
-                let refusals = self.live().filter_map(|(_, other)| other.refused.as_ref());
+                let refusals = self.live().filter_map(|(_, one)| one.refused.as_ref());
                 let refusals: Vec<&FolderRefusal> = refusals.collect();
                 Disowned::by(&refusals, OwnEpoch::of(&self.topology))
             }

@@ -38,9 +38,9 @@ pub(super) fn costs(key: &[u8; 16], member: &Member, partitions: u16) -> Vec<i64
     let mut order: Vec<(u64, u16)> = (0..partitions).map(|p| (hash(p), p)).collect();
     order.sort_unstable();
     let mut costs = vec![0; usize::from(partitions)];
-    for (place, (hash, partition)) in (0u32..).zip(order) {
+    for (place, (hashed, partition)) in (0u32..).zip(order) {
         // The low half of the hash is free of the order, which the high half decided.
-        let fraction = (f64::from(hash as u32) + 0.5) / (1u64 << 32) as f64;
+        let fraction = (f64::from(hashed as u32) + 0.5) / (1u64 << 32) as f64;
         let score = (f64::from(place) + fraction) / f64::from(partitions);
         let cost = minus_log2(score) / f64::from(member.weight);
         costs[usize::from(partition)] = (cost * UNIT) as i64;

@@ -63,8 +63,8 @@ impl AcceptedLoss {
         let [FORMAT] = take(&mut rest).ok()? else {
             return None;
         };
-        let count = |rest: &mut &[u8], most: usize| {
-            let count = usize::from(u16::from_le_bytes(take(rest).ok()?));
+        let count = |from: &mut &[u8], most: usize| {
+            let count = usize::from(u16::from_le_bytes(take(from).ok()?));
             (count <= most).then_some(count)
         };
         let mut losses = Vec::new();

@@ -213,10 +213,10 @@ impl EnrolAnswer {
 }
 
 fn put_chain(out: &mut Vec<u8>, message: &ChainMessage) {
-    let ballot_of = |out: &mut Vec<u8>, kind, epoch, ballot| {
-        out.push(kind);
-        put_u64(out, epoch);
-        put_ballot(out, ballot);
+    let ballot_of = |to: &mut Vec<u8>, kind, epoch, ballot| {
+        to.push(kind);
+        put_u64(to, epoch);
+        put_ballot(to, ballot);
     };
     match message {
         ChainMessage::Prepare { epoch, ballot } => ballot_of(out, PREPARE, *epoch, *ballot),

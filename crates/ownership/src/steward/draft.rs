@@ -85,8 +85,8 @@ fn check_leaves(
     if before <= 2 {
         return Ok(());
     }
-    let mut up = leaves.into_iter().filter(|leaves| (sight.is_up)(*leaves));
-    match up.find_map(|leaves| record.member(leaves)) {
+    let mut up = leaves.into_iter().filter(|id| (sight.is_up)(*id));
+    match up.find_map(|id| record.member(id)) {
         None => Ok(()),
         Some(member) => Err(CopiesStay::Go {
             url: member.place.url.clone(),
@@ -142,21 +142,21 @@ impl Draft {
             let member = self.record.member(member?)?;
             Some(member.place.url.clone())
         };
-        let bytes = PositionBytes::of(before, sight.stored);
+        let of_position = PositionBytes::of(before, sight.stored);
         let step = |step: &Move| DraftStep {
             partition: step.partition.0,
             position: step.moving.position,
             from: url(step.moving.from),
             to: url(step.moving.to),
-            bytes: bytes.of_copy(before, step),
+            bytes: of_position.of_copy(before, step),
         };
         let steps: Vec<DraftStep> = self.moves.moves().map(step).collect();
         let leaves = self.moves.leaves.iter();
-        let is_copy = |step: &&DraftStep| step.to.is_some();
-        let bytes: Option<u64> = steps.iter().filter(is_copy).map(|step| step.bytes).sum();
+        let is_copy = |drawn: &&DraftStep| drawn.to.is_some();
+        let bytes: Option<u64> = steps.iter().filter(is_copy).map(|drawn| drawn.bytes).sum();
         let to = |member: &EpochMember| -> Option<u64> {
-            let is_its = |step: &&DraftStep| step.to.as_ref() == Some(&member.place.url);
-            steps.iter().filter(is_its).map(|step| step.bytes).sum()
+            let is_its = |drawn: &&DraftStep| drawn.to.as_ref() == Some(&member.place.url);
+            steps.iter().filter(is_its).map(|drawn| drawn.bytes).sum()
         };
         let busiest = self.record.members().iter().filter_map(to).max();
         PlanDraft {
@@ -262,9 +262,9 @@ pub(super) fn of_wish(
     record.idle()?;
     let now = now(record);
     let mut wanted = now.clone();
-    let at = |url: &str, wanted: &WantedMembers| {
+    let at = |url: &str, of: &WantedMembers| {
         let id = member_at(record, url)?.id;
-        let at = wanted.members.iter().position(|member| member.id == id);
+        let at = of.members.iter().position(|member| member.id == id);
         at.ok_or_else(|| Declined::Contradiction {
             url: url.to_owned(),
         })
@@ -291,10 +291,10 @@ pub(super) fn of_wish(
         once(&mut named, wanted.members[at].id, url)?;
         wanted.members[at].weight = *weight;
     }
-    let mut named = BTreeSet::new();
+    let mut zoned = BTreeSet::new();
     for (url, zone) in &wish.zones {
         let at = at(url, &wanted)?;
-        once(&mut named, wanted.members[at].id, url)?;
+        once(&mut zoned, wanted.members[at].id, url)?;
         let place = Member {
             zone: zone.clone(),
             ..Member::new(url)?
@@ -308,15 +308,21 @@ pub(super) fn of_wish(
     }
     if let Some(copies) = wish.replication_factor {
         // Majorities of n and of n + 1 owners meet; those of n and of n + 2 do not.
-        let now = record.replication_factor();
-        if copies.abs_diff(now) > 1 {
-            let wanted = copies;
-            return Err(CopiesStay::Apart { now, wanted }.into());
+        let factor = record.replication_factor();
+        if copies.abs_diff(factor) > 1 {
+            return Err(CopiesStay::Apart {
+                now: factor,
+                wanted: copies,
+            }
+            .into());
         }
         // A majority of five owners may be one of the first three and two others.
-        if copies < now && copies_before > now {
-            let before = copies_before;
-            return Err(CopiesStay::NotCompared { before, now }.into());
+        if copies < factor && copies_before > factor {
+            return Err(CopiesStay::NotCompared {
+                before: copies_before,
+                now: factor,
+            }
+            .into());
         }
         wanted.replication_factor = copies;
     }
@@ -382,18 +388,25 @@ pub(super) fn of_joiner(
             let old = member_at(record, replaced)?;
             check_not_joining(record, old)?;
             if (sight.is_up)(old.id) || old.id == sight.me {
-                let url = old.place.url.clone();
-                return Err(NoArrival::Answers { url, at: None }.into());
+                return Err(NoArrival::Answers {
+                    url: old.place.url.clone(),
+                    at: None,
+                }
+                .into());
             }
-            let (url, left_us) = (old.place.url.clone(), (sight.patience_us)(old.id));
+            let (old_url, left_us) = (old.place.url.clone(), (sight.patience_us)(old.id));
             if left_us > 0 {
                 let seconds = left_us.div_ceil(1_000_000);
-                return Err(NoArrival::NotMissedYet { url, seconds }.into());
+                return Err(NoArrival::NotMissedYet {
+                    url: old_url,
+                    seconds,
+                }
+                .into());
             }
             let other = (sight.reached_by)(old.id).and_then(|other| record.member(other));
             if let Some(other) = other {
                 let at = Some(other.place.url.clone());
-                return Err(NoArrival::Answers { url, at }.into());
+                return Err(NoArrival::Answers { url: old_url, at }.into());
             }
             Some(old)
         }

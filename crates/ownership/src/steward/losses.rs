@@ -64,8 +64,10 @@ impl Steward {
         let record = self.record();
         let named = draft::member_at(record, url)?;
         if named.id != self.me.member {
-            let url = named.place.url.clone();
-            return Err(NotAccepted::OtherMember { url }.into());
+            return Err(NotAccepted::OtherMember {
+                url: named.place.url.clone(),
+            }
+            .into());
         }
         let member = named.place.url.clone();
         if let Some(missing) = self.missing() {
@@ -96,7 +98,7 @@ impl Steward {
             epoch: draft.epoch,
             plan: self.plan_id().unwrap_or_default(),
             partitions: u16::try_from(loss.partitions.len()).expect("partitions are a u16"),
-            without: without.map(|(id, url)| (*id, url)).collect(),
+            without: without.map(|(id, at)| (*id, at)).collect(),
             blocks: loss.blocks.clone(),
         };
         if self.losses.len() == LOSSES_KEPT_MAX {

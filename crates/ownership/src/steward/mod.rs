@@ -367,7 +367,7 @@ impl Steward {
             StewardMessage::Chain(message) => {
                 let epoch = match &message {
                     ChainMessage::At { epoch } => Some(*epoch),
-                    ChainMessage::Removed { record } => Some(record.epoch()),
+                    ChainMessage::Removed { record: newest } => Some(newest.epoch()),
                     _ => None,
                 };
                 if let Some(epoch) = epoch.filter(|_| self.knows(from)) {
@@ -378,18 +378,18 @@ impl Steward {
             }
             StewardMessage::Progress(progress) => {
                 // The chain compares epochs, and answers a member that was removed.
-                let message = ChainMessage::At {
+                let at = ChainMessage::At {
                     epoch: progress.epoch,
                 };
-                self.tell_chain(now, ChainEvent::Received { from, message }, out);
+                self.tell_chain(now, ChainEvent::Received { from, message: at }, out);
                 if self.knows(from) {
                     self.arrivals.told(from.member, progress.epoch);
                     self.peers.told(&record, from, &progress, now.mono_us);
                     let loaded_bytes = progress.gauges.loaded_bytes;
                     let count = (from.member, loaded_bytes);
                     self.loads.told(self.plan_id(), count, now.mono_us);
-                    let record = Arc::clone(self.record());
-                    self.arrivals.report(&record, from.member, progress.arrived);
+                    let newest = Arc::clone(self.record());
+                    self.arrivals.report(&newest, from.member, progress.arrived);
                     self.is_news = true;
                 }
             }

@@ -77,14 +77,14 @@ impl Steward {
             ClusterOrder::Throttle { bytes_per_second } => {
                 // Later than the last one, also if this wall clock is behind.
                 let last_ms = self.throttled.map_or(0, |last| last.ordered_ms);
-                let order = ThrottleOrder {
+                let throttle = ThrottleOrder {
                     ordered_ms: now.wall_ms.max(last_ms + 1),
                     bytes_per_second: bytes_per_second.max(1),
                 };
-                self.throttle(order, out);
+                self.throttle(throttle, out);
                 let others = record.members().iter().map(|member| member.id);
                 for to in others.filter(|id| *id != self.me.member) {
-                    let message = StewardMessage::Throttle(order);
+                    let message = StewardMessage::Throttle(throttle);
                     out.push(StewardEffect::Send { to, message });
                 }
                 return Ok(Some(ClusterAnswer::Done { epoch }));
@@ -135,10 +135,10 @@ impl Steward {
 
     fn check_vote(&self) -> Result<(), Declined> {
         let member = self.me.member;
-        let own = self.record().member(member);
+        let noted = self.record().member(member);
         let is_voter = |own: &&EpochMember| own.status != MemberStatus::Joining;
         let has_vote = !self.chain.is_removed() && self.missing().is_none();
-        match own.filter(|own| is_voter(own) && has_vote) {
+        match noted.filter(|own| is_voter(own) && has_vote) {
             Some(_) => Ok(()),
             None => Err(Declined::NoVote { member }),
         }
@@ -225,8 +225,8 @@ impl Steward {
             });
             match proposed {
                 Ok(digest) => {
-                    if let Some(order) = self.orders.front_mut() {
-                        order.proposed = Some(digest);
+                    if let Some(first) = self.orders.front_mut() {
+                        first.proposed = Some(digest);
                     }
                     return true;
                 }
@@ -393,7 +393,7 @@ impl Steward {
         let horizons = self.horizons(now);
         // A joiner may know a later epoch of the plan alone.
         let is_new = match learnt_ms {
-            Some(since_ms) => now.wall_ms < since_ms + LOAD_PATIENCE_US_DEFAULT / 1_000,
+            Some(learnt) => now.wall_ms < learnt + LOAD_PATIENCE_US_DEFAULT / 1_000,
             None => now.mono_us < self.began_us.unwrap_or(0) + LOAD_PATIENCE_US_DEFAULT,
         };
         let sights = StatusSights {

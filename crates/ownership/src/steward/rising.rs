@@ -42,7 +42,7 @@ impl Steward {
             self.strays_epoch = 0;
         }
         let before = self.own_forgets.replace((epoch, news));
-        if before.map(|(epoch, news)| (epoch, news.map(|it| it.epoch)))
+        if before.map(|(told, of)| (told, of.map(|it| it.epoch)))
             != Some((epoch, news.map(|it| it.epoch)))
         {
             self.is_news = true;
@@ -130,7 +130,7 @@ impl Steward {
             return Vec::new();
         }
         let url = |id: MemberId| record.member(id).map(|member| member.place.url.clone());
-        let mut held = Vec::new();
+        let mut found = Vec::new();
         for member in record.members() {
             let is_own = member.id == self.me.member;
             let (code, why) = match self.forget_news(record, member.id) {
@@ -138,19 +138,19 @@ impl Steward {
                     ("away", "it cannot be reached from here".to_owned())
                 }
                 Some(Ok(_)) => continue,
-                Some(Err(held)) => match held.rename(url) {
-                    Some(held) => (held.code(), held.to_string()),
+                Some(Err(why)) => match why.rename(url) {
+                    Some(why) => (why.code(), why.to_string()),
                     None => continue,
                 },
                 None => ("silent", "it has not told yet about this epoch".to_owned()),
             };
-            held.push(HorizonHeld {
+            found.push(HorizonHeld {
                 member: member.id,
                 url: member.place.url.clone(),
                 code,
                 why,
             });
         }
-        held
+        found
     }
 }

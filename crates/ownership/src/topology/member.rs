@@ -137,8 +137,10 @@ impl FromStr for Member {
                 // An empty zone would be no zone; an operator that writes the word means one.
                 Some(("zone", zone)) if !std::mem::replace(&mut has.1, true) => {
                     if zone.is_empty() {
-                        let zone = String::new();
-                        return Err(BadMember::Zone { url, zone });
+                        return Err(BadMember::Zone {
+                            url,
+                            zone: String::new(),
+                        });
                     }
                     member.zone = zone.to_owned();
                 }

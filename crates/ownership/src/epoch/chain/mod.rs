@@ -260,8 +260,8 @@ impl Chain {
         let is_gone = self.record.is_removed(from.member, from.node);
         if is_gone && !self.is_voter(from) {
             let record = Arc::clone(&self.record);
-            let message = ChainMessage::Removed { record };
-            out.push(send(from, message));
+            let removed = ChainMessage::Removed { record };
+            out.push(send(from, removed));
             return;
         }
         match message {
@@ -503,8 +503,8 @@ impl Chain {
         out.push(ChainEffect::Persist { ticket, note });
         // Behind the record: the note alone would make a lone member wait for an epoch that no
         // other one has.
-        let note = ChainNote::Fence(Arc::clone(&record));
-        self.persist(note, OnceDurable::Adopt(record), out);
+        let fence = ChainNote::Fence(Arc::clone(&record));
+        self.persist(fence, OnceDurable::Adopt(record), out);
         true
     }
 

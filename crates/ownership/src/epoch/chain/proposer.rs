@@ -154,12 +154,12 @@ impl Chain {
         if !self.is_majority(votes) || self.newest.epoch() != self.record.epoch() {
             return;
         }
-        let Some(proposal) = self.proposal.take() else {
+        let Some(chosen) = self.proposal.take() else {
             return;
         };
-        self.announce(&proposal.sent, out);
+        self.announce(&chosen.sent, out);
         // Without room for the note the member learns the epoch from another one, like every other.
-        self.take(proposal.sent, out);
+        self.take(chosen.sent, out);
     }
 
     pub(super) fn outbid(&mut self, now_us: u64, promised: EpochBallot) {

@@ -263,8 +263,8 @@ impl EpochRecord {
             }
             next.owners.begin(*step).map_err(stale)?;
         }
-        if let Some(plan) = &mut next.plan {
-            plan.begun += begin;
+        if let Some(next_plan) = &mut next.plan {
+            next_plan.begun += begin;
         }
         Ok(next.checked()?)
     }

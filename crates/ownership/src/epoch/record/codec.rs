@@ -196,20 +196,20 @@ impl EpochRecord {
         for _ in 0..count {
             members.push(member(&mut rest)?);
         }
-        let count = u16::from_le_bytes(take(&mut rest)?);
-        if usize::from(count) > REMOVED_MEMBERS_MAX {
+        let removed_count = u16::from_le_bytes(take(&mut rest)?);
+        if usize::from(removed_count) > REMOVED_MEMBERS_MAX {
             return Err(BadRecord::Removed);
         }
         let mut removed = Vec::new();
-        for _ in 0..count {
+        for _ in 0..removed_count {
             removed.push(RemovedMember {
                 id: MemberId(u32::from_le_bytes(take(&mut rest)?)),
                 node: u128::from_le_bytes(take(&mut rest)?),
                 epoch: u64::from_le_bytes(take(&mut rest)?),
             });
         }
-        let length = u32::from_le_bytes(take(&mut rest)?);
-        let owners = OwnerTable::decode(part(&mut rest, length as usize)?)?;
+        let owners_length = u32::from_le_bytes(take(&mut rest)?);
+        let owners = OwnerTable::decode(part(&mut rest, owners_length as usize)?)?;
         let plan = match take(&mut rest)? {
             [0] => None,
             [1] => Some(plan(&mut rest, &members)?),
@@ -253,10 +253,10 @@ fn member(rest: &mut &[u8]) -> Result<EpochMember, BadRecord> {
     let node = u128::from_le_bytes(take(rest)?);
     let status = one_of(&STATUSES, rest, "status")?;
     let weight = u16::from_le_bytes(take(rest)?);
-    let length = u16::from_le_bytes(take(rest)?);
-    let url = text(rest, usize::from(length), "address")?;
-    let [length] = take(rest)?;
-    let zone = text(rest, usize::from(length), "zone")?;
+    let url_length = u16::from_le_bytes(take(rest)?);
+    let url = text(rest, usize::from(url_length), "address")?;
+    let [zone_length] = take(rest)?;
+    let zone = text(rest, usize::from(zone_length), "zone")?;
     Ok(EpochMember {
         id,
         node,

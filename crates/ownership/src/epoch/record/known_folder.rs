@@ -41,8 +41,7 @@ impl EpochRecord {
     pub fn folder(&self, node: u128, url: &str, epoch: u64) -> KnownFolder {
         let mut removed = self.removed.iter();
         if let Some(gone) = removed.find(|gone| gone.node != 0 && gone.node == node) {
-            let epoch = gone.epoch;
-            return KnownFolder::Removed { epoch };
+            return KnownFolder::Removed { epoch: gone.epoch };
         }
         let by_folder = self.members.iter().find(|m| m.node == node);
         let at_url = |of_founder: bool| {

@@ -342,8 +342,8 @@ impl EpochRecord {
             }
         }
         for step in plan.left() {
-            let begun = after.begin(*step);
-            if begun.and_then(|()| after.settle(step.partition)).is_err() {
+            let went = after.begin(*step);
+            if went.and_then(|()| after.settle(step.partition)).is_err() {
                 return Err(BadRecord::Plan);
             }
         }

@@ -411,8 +411,8 @@ impl OwnNote {
             )));
         };
         let noted = Some(&self.home.url).filter(|_| is_behind);
-        let is_own = |url: &str| url == own.place.url || noted.is_some_and(|noted| url == noted);
-        if let Some(url) = url.filter(|url| !is_own(url)) {
+        let is_own = |at: &str| at == own.place.url || noted.is_some_and(|noted| at == noted);
+        if let Some(url) = url.filter(|at| !is_own(at)) {
             return Err(NotItsFolder(format!(
                 "the folder belongs to {} in epoch {} of the cluster {}, and not to {url}: check --self and --data; a member \
                  gets another address by an order to the others first (dendra cluster readdress {} {url})",

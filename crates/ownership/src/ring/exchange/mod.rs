@@ -117,7 +117,7 @@ pub(super) fn necessary(problem: &FlowProblem<'_>) -> usize {
     let free: usize = problem
         .kept
         .iter()
-        .map(|kept| problem.copies - kept.count_ones() as usize)
+        .map(|kept_by| problem.copies - kept_by.count_ones() as usize)
         .sum();
     arrive.max(leave + free)
 }
@@ -450,10 +450,10 @@ fn parted(
                 partition: again,
             },
         ) if partition == again => {
-            let pass = |giver, taker| {
-                (giver != taker).then_some(CircleStep::Pass {
-                    giver,
-                    taker,
+            let pass = |from, to| {
+                (from != to).then_some(CircleStep::Pass {
+                    giver: from,
+                    taker: to,
                     partition,
                 })
             };

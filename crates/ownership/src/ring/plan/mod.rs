@@ -232,8 +232,10 @@ fn steps(bases: &[BaseRow], owners: &Owners, changes: &positions::NewOwners) -> 
                 from,
                 to,
             };
-            let partition = Partition(number);
-            steps.push(Move { partition, moving });
+            steps.push(Move {
+                partition: Partition(number),
+                moving,
+            });
         };
         for (position, owner) in &base.taken {
             step(*position, Some(*owner), None);

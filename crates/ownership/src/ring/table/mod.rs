@@ -246,8 +246,8 @@ impl OwnerTable {
         members: Vec<MemberId>,
         owners: Vec<Vec<MemberId>>,
     ) -> Result<OwnerTable, BadTable> {
-        let row = |owners| OwnerRow {
-            owners,
+        let row = |row_owners| OwnerRow {
+            owners: row_owners,
             moving: None,
         };
         OwnerTable {
@@ -274,8 +274,8 @@ impl OwnerTable {
             let is_owner = |(at, owner): (usize, &MemberId)| {
                 self.has(*owner) && !row.owners[..at].contains(owner)
             };
-            let is_count = (1..=MEMBERS_MAX).contains(&row.owners.len());
-            if !is_count || !owners.clone().all(is_owner) {
+            let has_owners = (1..=MEMBERS_MAX).contains(&row.owners.len());
+            if !has_owners || !owners.clone().all(is_owner) {
                 return Err(BadTable::Owners { partition });
             }
             if row.moving.is_some_and(|moving| !self.may_move(row, moving)) {
@@ -476,8 +476,8 @@ impl Ring {
     ) -> Result<Ring, BadTable> {
         let (members, partitions) = (topology.members(), topology.partitions());
         if table.partitions() != partitions {
-            let partitions = table.rows.len();
-            return Err(BadTable::Partitions { partitions });
+            let rows = table.rows.len();
+            return Err(BadTable::Partitions { partitions: rows });
         }
         if ids.len() != members.len() {
             return Err(BadTable::Members);
@@ -506,10 +506,10 @@ impl Ring {
                 continue;
             }
             for owner in &row.owners {
-                let at = ids.iter().position(|id| *id == Some(*owner));
-                let at = at.ok_or(BadTable::Owners { partition })?;
-                taken |= 1 << at;
-                rows.push(index(at));
+                let place = ids.iter().position(|id| *id == Some(*owner));
+                let place = place.ok_or(BadTable::Owners { partition })?;
+                taken |= 1 << place;
+                rows.push(index(place));
             }
             let rest = dealt(
                 everybody,
