@@ -36,8 +36,9 @@ use dendra_sim::check::linear::Searches;
 use dendra_sim::draws::SeedWorld;
 use dendra_sim::members::MemberPlan;
 use dendra_sim::plan::RunPlan;
-use dendra_sim::runner::{FailingSeed, RunSums, run_membership, run_plan, run_seed, shrink_seed};
+use dendra_sim::runner::{FailingSeed, run_membership, run_plan, run_seed, shrink_seed};
 use dendra_sim::trace::Tracing;
+use dendra_sim::world::RunSums;
 use dendra_sim::world::seasons::{DeletesReport, SeasonSize, SoakEnd, soak_deletes};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -124,22 +125,22 @@ fn long(seed: u64, members: usize, changes: usize) -> bool {
     let plan = RunPlan::draw_soak(seed, members, changes);
     let started = Instant::now();
     let report = run_plan(&plan, None, Tracing::Off);
-    let (begun, ended) = report.plans;
+    let (begun, ended) = report.sums.plans;
     println!(
         "seed {seed}, {members} founders, {changes} deeds: {begun} plans begun, {ended} ended, \
          {} operations, {} done, {} happenings, {} of {} histories undecided, {:.0} s",
         report.history.len(),
         report.history.iter().filter(|op| op.is_done()).count(),
-        report.happenings,
-        report.searches.undecided,
-        report.searches.keys,
+        report.sums.happenings,
+        report.sums.searches.undecided,
+        report.sums.searches.keys,
         started.elapsed().as_secs_f64()
     );
     for violation in &report.violations {
         println!("{violation}");
     }
     // Histories are long, and have writes of unknown outcome that stay open to the end.
-    let Searches { keys, undecided } = report.searches;
+    let Searches { keys, undecided } = report.sums.searches;
     report.violations.is_empty() && undecided * UNDECIDED_ONE_OF <= keys
 }
 
@@ -199,9 +200,8 @@ fn one(wanted: &SeedOptions, seed: u64) -> bool {
         } = &plan;
         println!("{shape:#?}\n{changes:#?}\n{faults:#?}");
         let report = run_plan(&plan, None, tracing);
-        let mut sums = RunSums::default();
-        sums.add(&report);
-        println!("seed {seed}, {world:?}: trace {:016x}\n{sums}", report.hash);
+        let (hash, sums) = (report.hash, report.sums);
+        println!("seed {seed}, {world:?}: trace {hash:016x}\n{sums}");
         if world == SeedWorld::Overloaded {
             println!(
                 "a lone client got nothing for {} us, useful {:?} %",
@@ -288,7 +288,7 @@ fn many(wanted: &SeedOptions) -> bool {
                 return;
             }
             found.done += 1;
-            found.sums.add_all(ran.sums);
+            found.sums.add(ran.sums);
             if let Some(failure) = ran.failure {
                 println!("seed {}: {}", failure.seed, failure.violation);
                 found.failures.push(failure);

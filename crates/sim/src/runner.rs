@@ -6,9 +6,7 @@
 //!
 //! Not here: options of the command line (`main.rs`).
 
-use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
-use crate::door::DoorCounts;
 use crate::draws::SeedWorld;
 use crate::members::{MemberPlan, run_members};
 use crate::plan::RunPlan;
@@ -16,8 +14,7 @@ use crate::planted::ShellBug;
 use crate::real::nodes;
 use crate::shrink::shrink;
 use crate::trace::Tracing;
-use crate::world::{RunReport, RunSetup, run};
-use std::fmt;
+use crate::world::{RunReport, RunSetup, RunSums, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A seed that breaks a promise.
@@ -68,74 +65,6 @@ pub fn run_membership(seed: u64, tracing: Tracing) -> Option<Violation> {
     }
 }
 
-/// Sums of runs.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RunSums {
-    /// Operations of clients.
-    pub operations: u64,
-    /// Happenings, as a measure of work.
-    pub happenings: u64,
-    /// Plans that changed the members, and ended.
-    pub plans: u64,
-    /// Horizons rose so many times.
-    pub risen: u64,
-    /// Orders that accepted a loss, and keys of which something told may be gone.
-    pub losses: (u64, u64),
-    /// What stood in front of loops, and the outcome of that.
-    pub doors: DoorCounts,
-    /// How thoroughly a broken promise was looked for.
-    pub searches: Searches,
-}
-
-impl RunSums {
-    /// Adds a run.
-    pub fn add(&mut self, report: &RunReport) {
-        self.add_all(RunSums {
-            operations: report.history.len() as u64,
-            happenings: report.happenings,
-            plans: report.plans.1,
-            risen: report.risen,
-            losses: report.losses,
-            doors: report.doors,
-            searches: report.searches,
-        });
-    }
-
-    /// Adds other runs.
-    pub fn add_all(&mut self, other: RunSums) {
-        self.operations += other.operations;
-        self.happenings += other.happenings;
-        self.plans += other.plans;
-        self.risen += other.risen;
-        self.losses.0 += other.losses.0;
-        self.losses.1 += other.losses.1;
-        self.doors.add(other.doors);
-        self.searches.add(other.searches);
-    }
-}
-
-impl fmt::Display for RunSums {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Searches { keys, undecided } = self.searches;
-        writeln!(
-            f,
-            "{} operations, {} happenings, {} plans ended, horizons rose {} times",
-            self.operations, self.happenings, self.plans, self.risen
-        )?;
-        if self.losses.0 > 0 {
-            let (orders, gone) = self.losses;
-            writeln!(
-                f,
-                "{orders} losses accepted, of {gone} keys something told may be gone"
-            )?;
-        }
-        if self.doors != DoorCounts::default() {
-            writeln!(f, "{:?}", self.doors)?;
-        }
-        write!(f, "{undecided} of {keys} histories were too long to decide")
-    }
-}
-
 /// The result of one seed.
 #[derive(Debug)]
 pub struct SeedResult {
@@ -157,7 +86,7 @@ pub fn run_seed(seed: u64, world: Option<SeedWorld>, bug: Option<ShellBug>) -> S
     let mut sums = RunSums::default();
     let failure = worlds.into_iter().find_map(|of| {
         let report = run_plan(&of.plan(seed), bug, Tracing::Off);
-        sums.add(&report);
+        sums.add(report.sums);
         let first = report.violations.into_iter().next();
         let has_members = world.is_none() && of == SeedWorld::Fixed;
         let violation = match first {

@@ -16,9 +16,9 @@ fn plans_begin_and_end_in_most_seeds() {
     for seed in seeds {
         let report = run_plan(&SeedWorld::Changing.plan(seed), None, Tracing::Off);
         assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
-        begun += report.plans.0;
-        ended += report.plans.1;
-        busy += u64::from(report.plans.0 > 0);
+        begun += report.sums.plans.0;
+        ended += report.sums.plans.1;
+        busy += u64::from(report.sums.plans.0 > 0);
     }
     println!("{begun} plans begun, {ended} ended, in {busy} seeds");
     assert!(
@@ -62,7 +62,7 @@ fn no_seed_breaks_a_promise_while_a_member_lags() {
     for seed in 0..120 {
         let report = run_plan(&SeedWorld::Lagging.plan(seed), None, Tracing::Off);
         assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
-        plans += report.plans.1;
+        plans += report.sums.plans.1;
     }
     println!("{plans} plans ended");
     assert!(plans > 120, "{plans}");
@@ -127,7 +127,7 @@ fn no_seed_breaks_a_promise_while_copies_are_added_again_and_again() {
         };
         let report = run_plan(&plan, None, Tracing::Off);
         assert!(report.violations.is_empty(), "seed {seed}: {report:?}");
-        ended += report.plans.1;
+        ended += report.sums.plans.1;
     }
     println!("{ended} plans ended");
     assert!(ended > 100, "{ended}");

@@ -76,7 +76,7 @@ fn search(world: SeedWorld, usual: u64) -> Option<f64> {
         if let Some(first) = report.violations.first() {
             panic!("seed {seed}: {first}");
         }
-        risen += report.risen;
+        risen += report.sums.risen;
         purging += u64::from(report.purges);
         narrowing += u64::from(report.narrows);
     }

@@ -24,8 +24,8 @@ fn no_seed_breaks_a_promise_but_for_what_an_accepted_loss_takes() {
         if let Some(first) = report.violations.first() {
             panic!("seed {seed}: {first}");
         }
-        orders += u64::from(report.losses.0 > 0);
-        taken += u64::from(report.losses.1 > 0);
+        orders += u64::from(report.sums.losses.0 > 0);
+        taken += u64::from(report.sums.losses.1 > 0);
     }
     println!("a loss was accepted in {orders} of {seeds} clusters, and took something in {taken}");
     if seeds >= 50 {
@@ -42,7 +42,7 @@ fn no_seed_breaks_a_promise_but_for_what_an_accepted_loss_takes() {
 fn a_delete_that_a_read_told_may_be_taken() {
     let report = run_plan(&SeedWorld::Losses.plan(343), None, Tracing::Off);
     assert!(report.violations.is_empty(), "{:?}", report.violations);
-    assert!(report.losses.1 > 0, "{:?}", report.losses);
+    assert!(report.sums.losses.1 > 0, "{:?}", report.sums.losses);
 }
 
 /// The same of a write, although an owner that is left has taken a newer one since. That one's
@@ -51,7 +51,7 @@ fn a_delete_that_a_read_told_may_be_taken() {
 fn a_write_may_be_taken_although_a_newer_one_has_begun() {
     let report = run_plan(&SeedWorld::Losses.plan(41_733), None, Tracing::Off);
     assert!(report.violations.is_empty(), "{:?}", report.violations);
-    assert!(report.losses.1 > 0, "{:?}", report.losses);
+    assert!(report.sums.losses.1 > 0, "{:?}", report.sums.losses);
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn no_seed_of_an_overload_breaks_a_promise_a_bound_or_fairness() {
         if let Some(first) = report.violations.first() {
             panic!("seed {seed}: {first}");
         }
-        doors.add(report.doors);
+        doors.add(report.sums.doors);
         operations += report.history.len() as u64;
     }
     println!("{operations} operations, {doors:?}");

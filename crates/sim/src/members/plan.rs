@@ -108,17 +108,16 @@ impl MemberPlan {
     pub fn draw(seed: u64) -> MemberPlan {
         let mut prng = Prng::named(seed, "members");
         let members = pick(&mut prng, &[2, 3, 3, 3, 3, 4, 5]);
-        let weather = pick(
-            &mut prng,
-            &[
-                Weather::Rolling,
-                Weather::Honest,
-                Weather::Honest,
-                Weather::Impostors,
-                Weather::Impostors,
-                Weather::Impostors,
-            ],
-        );
+        let (honest, impostors) = (Weather::Honest, Weather::Impostors);
+        let weathers = [
+            Weather::Rolling,
+            honest,
+            honest,
+            impostors,
+            impostors,
+            impostors,
+        ];
+        let weather = pick(&mut prng, &weathers);
         let is_rolling = weather == Weather::Rolling;
         let mut plan = MemberPlan {
             seed,
@@ -128,13 +127,10 @@ impl MemberPlan {
             deeds: Vec::new(),
             delay_us: pick(&mut prng, &[200, 2_000, 10_000]),
             commit_us: pick(&mut prng, &[500, 5_000, 40_000]),
-            forged_permille: if is_rolling {
-                0
-            } else {
-                pick(&mut prng, &[0, 20])
-            },
+            forged_permille: 0,
         };
         if !is_rolling {
+            plan.forged_permille = pick(&mut prng, &[0, 20]);
             for _ in 0..3 + prng.below(12) {
                 plan.draw_deed(&mut prng);
             }
@@ -148,12 +144,8 @@ impl MemberPlan {
         let member = prng.below(self.members as u64) as usize;
         let other = (member + 1 + prng.below(self.members as u64 - 1) as usize) % self.members;
         let down_us = pick(prng, &[1_000, 50_000, 400_000, 3_000_000]);
-        let kinds = if self.weather == Weather::Impostors {
-            12
-        } else {
-            6
-        };
-        let deed = match prng.below(kinds) {
+        let is_honest = self.weather == Weather::Honest;
+        let deed = match prng.below(if is_honest { 6 } else { 12 }) {
             0 => Deed::Restart { member, down_us },
             1 => {
                 // In a row, each as soon as the one before is about to be admitted.

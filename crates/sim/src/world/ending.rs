@@ -324,16 +324,12 @@ impl<'a> World<'a> {
         };
         let client = key % probing;
         self.clients[client].todo.push_back(PlannedOp {
-            key,
-            kind,
             base,
             quorum,
-            member,
             think_us: 500,
             timeout_us: PROBE_TIMEOUT_US,
-            patience_us: None,
             value_bytes: 12,
-            ttl_ms: None,
+            ..PlannedOp::plain(key, kind, member)
         });
         self.schedule.after(1, Happening::Begin { client });
     }

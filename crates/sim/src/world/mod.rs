@@ -14,6 +14,7 @@
 //! seasons/     a soak of deletes: one world for simulated years
 //! town/        members that come and go: stewards, the operator
 //! ending.rs    calm, liveness, the last reads, the verdict
+//! sums.rs      the numbers of runs
 //! ```
 //!
 //! Invariants
@@ -36,11 +37,10 @@ mod overload;
 mod scans;
 pub mod seasons;
 mod state;
+mod sums;
 mod town;
 
-use crate::check::linear::Searches;
 use crate::check::{Rule, Violation};
-use crate::door::DoorCounts;
 use crate::history::ClientOp;
 use crate::limits::BEHIND_LEN;
 use crate::member::MemberLoop;
@@ -54,6 +54,7 @@ use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome, StoreTic
 pub use state::RunSetup;
 use state::{Happening, RunPhase, World};
 use std::collections::BTreeSet;
+pub use sums::RunSums;
 
 /// The bytes that a slice of a scrub reads, about.
 const SCRUB_BYTES: u64 = 4 << 10;
@@ -67,26 +68,16 @@ pub struct RunReport {
     pub history: Vec<ClientOp>,
     /// Broken promises.
     pub violations: Vec<Violation>,
-    /// Searches for an order of the operations on a key.
-    pub searches: Searches,
-    /// Happenings, as a measure of work.
-    pub happenings: u64,
-    /// Plans that changed the members: begun, and ended.
-    pub plans: (u64, u64),
-    /// Horizons rose so many times.
-    pub risen: u64,
+    /// The numbers of the run.
+    pub sums: RunSums,
     /// The last least successor number.
     pub raised: u32,
-    /// Orders that accepted a loss, and keys of which something told may be gone.
-    pub losses: (u64, u64),
     /// Stores may purge something in the end.
     pub purges: bool,
     /// A lowered replication factor gave copies back.
     pub narrows: bool,
     /// Bytes that were read to compare them, in the last life of each member.
     pub compared_bytes: u64,
-    /// What stood in front of loops, and the outcome of that.
-    pub doors: DoorCounts,
     /// The longest time in which a client of a crowd with an address for itself got nothing, while
     /// others did.
     pub unanswered_us: u64,
@@ -127,21 +118,24 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
     let doors = world.door_counts();
     let (unanswered_us, useful_percent) = (world.unanswered_us, world.useful_percent);
     RunReport {
+        sums: RunSums {
+            operations: world.history.len() as u64,
+            happenings: world.schedule.count(),
+            plans: world.town.as_ref().map_or((0, 0), |town| town.plans),
+            risen: world.town.as_ref().map_or(0, |town| town.risen),
+            losses,
+            doors,
+            searches: world.searches,
+        },
         history: world.history,
         violations: world.violations,
-        searches: world.searches,
-        happenings: world.schedule.count(),
-        plans: world.town.as_ref().map_or((0, 0), |town| town.plans),
-        risen: world.town.as_ref().map_or(0, |town| town.risen),
         raised: match &world.town {
             Some(town) => town.record().least_successor().number(),
             None => 0,
         },
-        losses,
         purges,
         narrows,
         compared_bytes,
-        doors,
         unanswered_us,
         useful_percent,
         hash: world.trace.hash(),

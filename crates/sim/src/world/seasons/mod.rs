@@ -298,17 +298,14 @@ impl World<'_> {
         };
         let is_narrow = kind == PlannedKind::Delete && self.class_of(key) == KeyClass::Weak;
         let is_narrow = is_narrow && base == PlannedCondition::Any && self.prng.chance(1, 4);
+        let member = self.prng.below(self.members.len() as u64) as usize;
         let planned = PlannedOp {
-            key,
-            kind,
             base,
             quorum: is_narrow.then_some((1, 1)),
-            member: self.prng.below(self.members.len() as u64) as usize,
             think_us: self.prng.below(1_000),
             timeout_us: self.plan.shape.timeout_us,
-            patience_us: None,
             value_bytes: 8,
-            ttl_ms: None,
+            ..PlannedOp::plain(key, kind, member)
         };
         self.clients[client].todo.push_back(planned);
     }
