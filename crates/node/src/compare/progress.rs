@@ -64,6 +64,11 @@ impl Comparisons {
         (full_us > 0).then_some(full_us)
     }
 
+    /// Seconds since then.
+    pub fn full_age_s(&self, peer: MemberIndex, now_us: u64) -> Option<u64> {
+        Some(now_us.saturating_sub(self.full_us(peer)?) / 1_000_000)
+    }
+
     /// Records that the peer lacked, or had an older version of, and that it took.
     pub fn sent(&self, peer: MemberIndex) -> u64 {
         self.peers[peer.at()].sent.load(Ordering::Relaxed)

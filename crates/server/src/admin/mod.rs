@@ -743,7 +743,7 @@ fn scrub(shared: &Shared) -> serde_json::Value {
         "spans_lost": shared.engine.damaged_spans().len(),
         "waits_for": waiting_repairs(shared),
         "is_under_way": stats.began_ms > 0,
-        "full_age_seconds": (stats.full_ended_ms > 0).then(|| exposition::scrub_age_s(&stats)),
+        "full_age_seconds": exposition::scrub_age_s(&stats),
     })
 }
 
@@ -762,10 +762,9 @@ fn comparisons(cluster: &Cluster) -> serde_json::Value {
     let comparisons = &cluster.comparisons;
     let now_us = clock::monotonic_us();
     let peers = cluster.other_members().into_iter().map(|(member, url)| {
-        let full_us = comparisons.full_us(member);
         serde_json::json!({
             "url": url,
-            "age_seconds": full_us.map(|full_us| now_us.saturating_sub(full_us) / 1_000_000),
+            "age_seconds": comparisons.full_age_s(member, now_us),
             "sent": comparisons.sent(member),
             "fetched": comparisons.fetched(member),
         })

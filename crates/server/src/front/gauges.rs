@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A time is noted under a lock: a histogram has one writer at a time.
 //!
-//! Not here: names of metrics (`admin/exposition/front.rs`), the looks (`threads.rs`).
+//! Not here: names of metrics (`admin/exposition/table.rs`), the looks (`threads.rs`).
 
 use crate::admin::profile::Lock;
 use crate::admin::tally::Histogram;

@@ -9,20 +9,24 @@
 //! Invariants
 //! 1. A number that the system does not tell is left out: it is never shown as zero.
 //!
-//! Not here: the node's own metrics, which begin with `dendra_` (`mod.rs`).
+//! Not here: names and help texts (`table.rs`).
 //! See: proc_pid_stat(5); the client libraries of Prometheus, "process metrics".
 
-use super::page::MetricsPage;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
-use std::fmt;
 
-/// The process that runs this.
+/// Numbers of the process that runs this.
 #[derive(Debug)]
-pub(super) struct OwnProcess;
+pub(super) struct OwnProcess {
+    pub(super) cpu_s: Option<f64>,
+    pub(super) resident_bytes: Option<u64>,
+    pub(super) virtual_bytes: Option<u64>,
+    /// When it started, since 1970.
+    pub(super) start_s: Option<f64>,
+    /// Open files and sockets.
+    pub(super) open_files: Option<u64>,
+    pub(super) open_files_max: Option<u64>,
+}
 
 /// The parts of `/proc/self/stat` that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,57 +68,28 @@ fn told(path: &str) -> Option<String> {
         .ok()
 }
 
-impl Collector for OwnProcess {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = MetricsPage(encoder);
+impl OwnProcess {
+    /// The numbers now.
+    pub(super) fn look() -> OwnProcess {
         let stat = told("/proc/self/stat").and_then(|line| ProcessStat::parse(&line));
-        if let Some(stat) = stat {
-            let ticks_per_s = clock_ticks_per_second() as f64;
-            page.0
-                .encode_descriptor(
-                    "process_cpu_seconds",
-                    "CPU time of the process, of users and of the system.",
-                    None,
-                    MetricType::Counter,
-                )?
-                .encode_counter::<NoLabelSet, _, u64>(
-                    &(stat.cpu_ticks as f64 / ticks_per_s),
-                    None,
-                )?;
-            let resident_bytes = stat.resident_pages * page_size() as u64;
-            let help = "Memory of the process that is in the machine's memory.";
-            page.gauge("process_resident_memory_bytes", help, resident_bytes)?;
-            let help = "Addresses that the process has, with memory behind them or not.";
-            page.gauge("process_virtual_memory_bytes", help, stat.virtual_bytes)?;
-            if let Some(boot_s) = told("/proc/stat").and_then(|text| boot_s(&text)) {
-                let start_s = boot_s as f64 + stat.start_ticks as f64 / ticks_per_s;
-                page.0
-                    .encode_descriptor(
-                        "process_start_time_seconds",
-                        "When the process started, in seconds since 1970.",
-                        None,
-                        MetricType::Gauge,
-                    )?
-                    .encode_gauge(&start_s)?;
-            }
-        }
-        if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        let boot_s = told("/proc/stat").and_then(|text| boot_s(&text));
+        let open = std::fs::read_dir("/proc/self/fd").ok();
+        let seconds = |ticks: u64| ticks as f64 / clock_ticks_per_second() as f64;
+        OwnProcess {
+            cpu_s: stat.map(|stat| seconds(stat.cpu_ticks)),
+            resident_bytes: stat.map(|stat| stat.resident_pages * page_size() as u64),
+            virtual_bytes: stat.map(|stat| stat.virtual_bytes),
+            start_s: boot_s.and_then(|boot_s| Some(boot_s as f64 + seconds(stat?.start_ticks))),
             // One of them is that of this look.
-            let open = open.count().saturating_sub(1) as u64;
-            page.gauge("process_open_fds", "Open files and sockets.", open)?;
+            open_files: open.map(|open| open.count().saturating_sub(1) as u64),
+            open_files_max: getrlimit(Resource::Nofile).current,
         }
-        if let Some(most) = getrlimit(Resource::Nofile).current {
-            page.gauge("process_max_fds", "Their bound.", most)?;
-        }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::exposition::render;
-    use prometheus_client::registry::Registry;
 
     #[test]
     fn a_program_with_parentheses_and_blanks_in_its_name_is_read() {
@@ -135,24 +110,16 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_of_the_process_have_the_names_of_all_exporters_and_true_values() {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(OwnProcess));
-        let text = render(&registry).expect("a page");
-        let value = |name: &str| -> f64 {
-            let mut lines = text.lines();
-            let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            let found = found.unwrap_or_else(|| panic!("no {name} in\n{text}"));
-            found.parse().expect("a number")
-        };
-        let now_s = crate::clock::wall_ms() as f64 / 1e3;
-        let age_s = now_s - value("process_start_time_seconds");
+    fn the_numbers_of_the_process_are_true() {
+        let process = OwnProcess::look();
+        let now_s = crate::event_loop::clock::wall_ms() as f64 / 1e3;
+        let age_s = now_s - process.start_s.expect("the system tells");
         assert!((-2.0..86_400.0).contains(&age_s), "{age_s}");
-        assert!(value("process_cpu_seconds_total") >= 0.0);
-        let resident = value("process_resident_memory_bytes");
-        assert!(resident > 1e6 && resident < value("process_virtual_memory_bytes"));
+        assert!(process.cpu_s >= Some(0.0));
+        let resident = process.resident_bytes;
+        assert!(resident > Some(1_000_000) && resident < process.virtual_bytes);
         // The three of every program.
-        assert!(value("process_open_fds") >= 3.0);
-        assert!(value("process_open_fds") < value("process_max_fds"));
+        assert!(process.open_files >= Some(3));
+        assert!(process.open_files < process.open_files_max);
     }
 }
