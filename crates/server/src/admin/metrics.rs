@@ -18,32 +18,26 @@
 //! Not here: names and help texts for Prometheus (`exposition/`).
 
 use crate::admin::stages::Stages;
+use crate::admin::tally::labels;
 pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, LoopCounter, OpLabel};
 use dendra_node::limits::MEMBERS_MAX;
 use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
 use dendra_node::{MemberIndex, PeerHealth, Round, RoundStats};
 
-/// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and their
-/// shares".
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum CapacityShare {
-    /// Reads of one key.
-    Points,
-    Writes,
-    Scans,
-    /// Orders of other members to the own store.
-    Peers,
+labels! {
+    /// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and
+    /// their shares".
+    pub(crate) enum CapacityShare {
+        /// Reads of one key.
+        Points = "points",
+        Writes = "writes",
+        Scans = "scans",
+        /// Orders of other members to the own store.
+        Peers = "peers",
+    }
 }
 
 impl CapacityShare {
-    pub(crate) const ALL: [CapacityShare; 4] = [
-        CapacityShare::Points,
-        CapacityShare::Writes,
-        CapacityShare::Scans,
-        CapacityShare::Peers,
-    ];
-
     /// Share that a client's request belongs to; `None` when it asks for no data.
     pub(crate) fn of(op: OpLabel) -> Option<CapacityShare> {
         match op {
@@ -53,75 +47,34 @@ impl CapacityShare {
             OpLabel::Status | OpLabel::Other => None,
         }
     }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            CapacityShare::Points => "points",
-            CapacityShare::Writes => "writes",
-            CapacityShare::Scans => "scans",
-            CapacityShare::Peers => "peers",
-        }
-    }
 }
 
-/// The part that refused a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum RefusalCause {
-    /// Too many requests wait for the log or the store pool.
-    Requests,
-    /// Too many bytes of bodies and answers are under way.
-    Bytes,
-    /// The store pool's queue is full.
-    StoreQueue,
-    /// The log's queue is full.
-    LogQueue,
-    /// The engine asks for relief: memtables or level 0.
-    Engine,
-    /// The disk is full.
-    Disk,
-    /// The request waited past its deadline.
-    Deadline,
-    /// The engine can never store such a record.
-    Unfit,
-    /// Newer requests came all the time, more than the processor serves.
-    Delay,
-    /// The request's client went away before it was done, in a cluster.
-    Abandoned,
-    /// The request's connection has no place: the member, or its address here, has as many as it
-    /// may have.
-    Connections,
-}
-
-impl RefusalCause {
-    pub(crate) const ALL: [RefusalCause; 11] = [
-        RefusalCause::Requests,
-        RefusalCause::Bytes,
-        RefusalCause::StoreQueue,
-        RefusalCause::LogQueue,
-        RefusalCause::Engine,
-        RefusalCause::Disk,
-        RefusalCause::Deadline,
-        RefusalCause::Unfit,
-        RefusalCause::Delay,
-        RefusalCause::Abandoned,
-        RefusalCause::Connections,
-    ];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            RefusalCause::Requests => "requests",
-            RefusalCause::Bytes => "bytes",
-            RefusalCause::StoreQueue => "store_queue",
-            RefusalCause::LogQueue => "log_queue",
-            RefusalCause::Engine => "engine",
-            RefusalCause::Disk => "disk",
-            RefusalCause::Deadline => "deadline",
-            RefusalCause::Unfit => "unfit",
-            RefusalCause::Delay => "delay",
-            RefusalCause::Abandoned => "abandoned",
-            RefusalCause::Connections => "connections",
-        }
+labels! {
+    /// The part that refused a request.
+    pub(crate) enum RefusalCause {
+        /// Too many requests wait for the log or the store pool.
+        Requests = "requests",
+        /// Too many bytes of bodies and answers are under way.
+        Bytes = "bytes",
+        /// The store pool's queue is full.
+        StoreQueue = "store_queue",
+        /// The log's queue is full.
+        LogQueue = "log_queue",
+        /// The engine asks for relief: memtables or level 0.
+        Engine = "engine",
+        /// The disk is full.
+        Disk = "disk",
+        /// The request waited past its deadline.
+        Deadline = "deadline",
+        /// The engine can never store such a record.
+        Unfit = "unfit",
+        /// Newer requests came all the time, more than the processor serves.
+        Delay = "delay",
+        /// The request's client went away before it was done, in a cluster.
+        Abandoned = "abandoned",
+        /// The request's connection has no place: the member, or its address here, has as many as
+        /// it may have.
+        Connections = "connections",
     }
 }
 

@@ -20,7 +20,7 @@
 //! Not here: the time of whole requests, which is measured on each of them (`metrics.rs`); names
 //! and help texts (`exposition/`). See: docs/lab/profiles.md, section "Stages".
 
-use crate::admin::tally::{Histogram, OpLabel};
+use crate::admin::tally::{Histogram, OpLabel, labels};
 use crate::clock;
 use std::cell::Cell;
 
@@ -28,51 +28,29 @@ use std::cell::Cell;
 /// are then less than 10 ns a request.
 pub(crate) const REQUESTS_PER_SAMPLE: u32 = 16;
 
-/// A part of a request's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum RequestStage {
-    /// From the first look at the head to its meaning.
-    Parse,
-    /// Waiting for a worker of the store pool.
-    Queue,
-    /// Reads: the lookup. Writes: admission, and the record in the loop's batch.
-    Engine,
-    /// From the record in the loop's batch until the connection goes on with the outcome.
-    WalWait,
-    /// Waiting for other members: from the first message until the quorum is met. The loop that
-    /// drives the quorum notes it with `watch.lap(stages, op, RequestStage::ReplicaWait)`. When
-    /// other work lies in front, it calls `watch.restart()` before and `lap` after.
-    ReplicaWait,
-    /// Forming the answer's bytes.
-    Form,
-    /// Until the kernel has taken the batch of answers in which this one is.
-    Write,
+labels! {
+    /// A part of a request's life.
+    pub(crate) enum RequestStage {
+        /// From the first look at the head to its meaning.
+        Parse = "parse",
+        /// Waiting for a worker of the store pool.
+        Queue = "queue",
+        /// Reads: the lookup. Writes: admission, and the record in the loop's batch.
+        Engine = "engine",
+        /// From the record in the loop's batch until the connection goes on with the outcome.
+        WalWait = "wal_wait",
+        /// Waiting for other members: from the first message until the quorum is met. The loop
+        /// that drives the quorum notes it with `watch.lap`. When other work lies in front, it
+        /// calls `watch.restart()` before and `lap` after.
+        ReplicaWait = "replica_wait",
+        /// Forming the answer's bytes.
+        Form = "form",
+        /// Until the kernel has taken the batch of answers in which this one is.
+        Write = "write",
+    }
 }
 
 impl RequestStage {
-    pub(crate) const ALL: [RequestStage; 7] = [
-        RequestStage::Parse,
-        RequestStage::Queue,
-        RequestStage::Engine,
-        RequestStage::WalWait,
-        RequestStage::ReplicaWait,
-        RequestStage::Form,
-        RequestStage::Write,
-    ];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            RequestStage::Parse => "parse",
-            RequestStage::Queue => "queue",
-            RequestStage::Engine => "engine",
-            RequestStage::WalWait => "wal_wait",
-            RequestStage::ReplicaWait => "replica_wait",
-            RequestStage::Form => "form",
-            RequestStage::Write => "write",
-        }
-    }
-
     /// The stages that requests of `op` can meet, in their order.
     pub(crate) fn of(op: OpLabel) -> &'static [RequestStage] {
         use RequestStage::{Engine, Form, Parse, Queue, ReplicaWait, WalWait, Write};

@@ -29,37 +29,36 @@ impl LoopCounter {
     }
 }
 
-/// The operation of a request, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum OpLabel {
-    Get,
-    Put,
-    Delete,
-    Scan,
-    Status,
-    Other,
-}
+/// An enum whose variants are values of a label.
+macro_rules! labels {
+    ($(#[$of_enum:meta])* pub(crate) enum $name:ident {
+        $($(#[$of_variant:meta])* $variant:ident = $word:literal,)*
+    }) => {
+        $(#[$of_enum])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum $name { $($(#[$of_variant])* $variant,)* }
 
-impl OpLabel {
-    pub(crate) const ALL: [OpLabel; 6] = [
-        OpLabel::Get,
-        OpLabel::Put,
-        OpLabel::Delete,
-        OpLabel::Scan,
-        OpLabel::Status,
-        OpLabel::Other,
-    ];
+        impl $name {
+            pub(crate) const ALL: [$name; [$($word),*].len()] = [$($name::$variant),*];
 
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            OpLabel::Get => "get",
-            OpLabel::Put => "put",
-            OpLabel::Delete => "delete",
-            OpLabel::Scan => "scan",
-            OpLabel::Status => "status",
-            OpLabel::Other => "other",
+            pub(crate) fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $word,)* }
+            }
         }
+    };
+}
+pub(crate) use labels;
+
+labels! {
+    /// The operation of a request, as a label.
+    pub(crate) enum OpLabel {
+        Get = "get",
+        Put = "put",
+        Delete = "delete",
+        Scan = "scan",
+        Status = "status",
+        Other = "other",
     }
 }
 

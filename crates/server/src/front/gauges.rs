@@ -6,29 +6,17 @@
 //! Not here: names of metrics (`admin/exposition/table.rs`), the looks (`threads.rs`).
 
 use crate::admin::profile::Lock;
-use crate::admin::tally::Histogram;
+use crate::admin::tally::{Histogram, labels};
 use crate::limits;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The kind of an operation, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum FrontKind {
-    Read,
-    Write,
-    Page,
-}
-
-impl FrontKind {
-    pub(crate) const ALL: [FrontKind; 3] = [FrontKind::Read, FrontKind::Write, FrontKind::Page];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            FrontKind::Read => "read",
-            FrontKind::Write => "write",
-            FrontKind::Page => "page",
-        }
+labels! {
+    /// The kind of an operation, as a label.
+    pub(crate) enum FrontKind {
+        Read = "read",
+        Write = "write",
+        Page = "page",
     }
 }
 

@@ -9,35 +9,22 @@
 //! (`disk/stored.rs`).
 //! See: docs/api.md, section "Quotas".
 
+use crate::admin::tally::labels;
 use crate::limits;
 use crate::meter::Meter;
 use dendra_wire::Refusal;
 use dendra_wire::rights::{Grant, Quota};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// By which quota a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QuotaKind {
-    /// Requests a second.
-    Requests,
-    /// Bytes a second.
-    Bytes,
-    /// Bytes that are stored.
-    Stored,
-}
-
-impl QuotaKind {
-    /// All of them.
-    pub(crate) const ALL: [QuotaKind; 3] =
-        [QuotaKind::Requests, QuotaKind::Bytes, QuotaKind::Stored];
-
-    /// Name of the limit, as in metrics.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            QuotaKind::Requests => "requests",
-            QuotaKind::Bytes => "bytes",
-            QuotaKind::Stored => "stored",
-        }
+labels! {
+    /// By which quota a request was refused.
+    pub(crate) enum QuotaKind {
+        /// Requests a second.
+        Requests = "requests",
+        /// Bytes a second.
+        Bytes = "bytes",
+        /// Bytes that are stored.
+        Stored = "stored",
     }
 }
 

@@ -2,34 +2,23 @@
 //!
 //! Not here: how it is measured (`sampler.rs`, `alloc.rs`, `lock.rs`).
 
-/// The measures of a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Measure {
-    /// CPU time of each thread: where it works.
-    Cpu,
-    /// Wall time: where it works or waits.
-    Wall,
-    /// Allocated bytes: the functions that ask for memory.
-    Alloc,
-    /// Time spent waiting for locks: the functions that wait, by stack.
-    Lock,
+use crate::admin::tally::labels;
+
+labels! {
+    /// The measures of a capture: their names are in the paths of the admin plane.
+    pub(crate) enum Measure {
+        /// CPU time of each thread: where it works.
+        Cpu = "cpu",
+        /// Wall time: where it works or waits.
+        Wall = "wall",
+        /// Allocated bytes: the functions that ask for memory.
+        Alloc = "alloc",
+        /// Time spent waiting for locks: the functions that wait, by stack.
+        Lock = "lock",
+    }
 }
 
 impl Measure {
-    pub(super) const ALL: [Measure; 4] =
-        [Measure::Cpu, Measure::Wall, Measure::Alloc, Measure::Lock];
-
-    /// Name of the measure, as in the path of the admin plane.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Measure::Cpu => "cpu",
-            Measure::Wall => "wall",
-            Measure::Alloc => "alloc",
-            Measure::Lock => "lock",
-        }
-    }
-
     /// The measure of this name.
     pub(crate) fn of(name: &str) -> Option<Measure> {
         Measure::ALL.into_iter().find(|one| one.as_str() == name)
