@@ -49,6 +49,7 @@ mod start_error;
 pub mod tls;
 mod waiting;
 
+pub use admin::pages;
 pub use admin::profile::SampledAlloc;
 pub use border_watch::{BorderState, BorderWatch};
 pub use disk::folder;

@@ -5,20 +5,20 @@
 //!
 //! Not here: which table a page is shown as (`words.rs`, `compare.rs`).
 
-use serde_json::Value;
 use std::fmt::Write;
 
 /// Columns as wide as their widest cell; the numbers of a column stand on its right.
-pub(super) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+pub(super) fn table(text: &mut String, rows: &[impl AsRef<[String]>]) {
+    let rows: Vec<&[String]> = rows.iter().map(AsRef::as_ref).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)
     };
     let is_number = |cell: &String| cell == "-" || cell.bytes().all(|b| b.is_ascii_digit());
-    let is_right: Vec<bool> = (0..N)
+    let is_right: Vec<bool> = (0..rows[0].len())
         .map(|column| rows[1..].iter().all(|row| is_number(&row[column])))
         .collect();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             let width = width(column);
@@ -34,17 +34,33 @@ pub(super) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     }
 }
 
-pub(super) fn number(value: &Value) -> String {
-    value
-        .as_u64()
-        .map_or("-".to_owned(), |number| number.to_string())
+/// The first row of a table whose heads are single words.
+pub(super) fn heads<const N: usize>(heads: &str) -> [String; N] {
+    let mut heads = heads.split(' ').map(str::to_owned);
+    std::array::from_fn(|_| heads.next().expect("a head for each column"))
 }
 
-pub(super) fn word(value: &Value) -> String {
-    match value.as_str() {
-        None | Some("") => "-".to_owned(),
-        Some(text) => plain(text),
+/// A number that may be unknown.
+pub(super) fn number(number: Option<u64>) -> String {
+    number.map_or("-".to_owned(), |number| number.to_string())
+}
+
+pub(super) fn word(text: &str) -> String {
+    match text {
+        "" => "-".to_owned(),
+        text => plain(text),
     }
+}
+
+pub(super) fn words(texts: &[String]) -> String {
+    let words: Vec<String> = texts.iter().map(|text| word(text)).collect();
+    words.join(", ")
+}
+
+/// Milliseconds since 1970 as a date, in UTC.
+pub(super) fn date(ms: u64) -> Option<String> {
+    let time = jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
+    Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 pub(super) fn plain(text: &str) -> String {

@@ -14,31 +14,34 @@
 //! Not here: looking (crate `node`, `compare/look.rs`).
 //! See: docs/cli.md, "Changing members"; docs/operating.md, "Copies that differ".
 
-use super::cells::{number, plain, size, table, word};
+use super::cells::{plain, size, table, word};
 use super::office::{LOOK, Office};
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use bytes::Bytes;
+use dendra_server::pages::{ClusterPage, DifferPage, LookPage, PairPage};
 use hyper::Method;
 use serde_json::{Value, json};
 
-/// Names of the member's numbers, and the heads of their columns.
-const KINDS: [(&str, &str); 6] = [
-    ("newer_here", "newer here"),
-    ("newer_there", "newer there"),
-    ("missing_here", "missing here"),
-    ("missing_there", "missing there"),
-    ("other_content", "other bytes"),
-    ("promises", "promises"),
+/// Names of the member's numbers, the heads of their columns, and the numbers.
+const KINDS: [(&str, &str, fn(&DifferPage) -> u64); 6] = [
+    ("newer_here", "newer here", |it| it.newer_here),
+    ("newer_there", "newer there", |it| it.newer_there),
+    ("missing_here", "missing here", |it| it.missing_here),
+    ("missing_there", "missing there", |it| it.missing_there),
+    ("other_content", "other bytes", |it| it.other_content),
+    ("promises", "promises", |it| it.promises),
 ];
 
 /// The differences that all looks have found.
 #[derive(Debug, Default)]
 struct Findings {
+    /// The members' own pages.
     looks: Vec<Value>,
+    /// The member that looked, and its pair with another one.
+    pairs: Vec<(String, PairPage)>,
     /// Pairs of which neither member was asked.
     not_asked: Vec<[String; 2]>,
-    pairs: usize,
     differences: u64,
     /// Pairs that were not compared in full.
     unfinished: usize,
@@ -50,8 +53,13 @@ pub(super) async fn compare(offices: &[Office], rate: Option<u64>) -> ExitResult
     let (mut asked, mut members) = (Vec::new(), Vec::new());
     for office in offices {
         let status = office.status().await?;
-        let (own, all) = who(&status).ok_or_else(|| office.strange())?;
-        members = all;
+        let status: ClusterPage = office.read(&status)?;
+        let own = status.asked.ok_or_else(|| office.strange())?;
+        members = status
+            .members
+            .into_iter()
+            .map(|member| member.url)
+            .collect();
         if asked.contains(&own) {
             continue;
         }
@@ -59,8 +67,8 @@ pub(super) async fn compare(offices: &[Office], rate: Option<u64>) -> ExitResult
         let left = members.iter().filter(|member| !asked.contains(member));
         let with: Vec<&String> = left.collect();
         if !with.is_empty() {
-            let page = office.look(&with, rate).await?;
-            findings.add(page).ok_or_else(|| office.strange())?;
+            let (page, look) = office.look(&with, rate).await?;
+            findings.add(page, look);
         }
     }
     let left = members.iter().filter(|member| !asked.contains(member));
@@ -80,26 +88,22 @@ pub(super) async fn compare(offices: &[Office], rate: Option<u64>) -> ExitResult
     findings.exit()
 }
 
-/// The member that answers, and all members.
-fn who(status: &Value) -> Option<(String, Vec<String>)> {
-    let url = |member: &Value| member["url"].as_str().map(str::to_owned);
-    let members: Option<Vec<String>> = status["members"].as_array()?.iter().map(url).collect();
-    Some((status["asked"].as_str()?.to_owned(), members?))
-}
-
 impl Office {
     /// Has the member look, and waits until it has ended.
-    async fn look(&self, with: &[&String], rate: Option<u64>) -> Result<Value, Failure> {
+    async fn look(
+        &self,
+        with: &[&String],
+        rate: Option<u64>,
+    ) -> Result<(Value, LookPage), Failure> {
         let body = json!({ "with": with, "bytes_per_second": rate });
-        let begun = self.order("compare", &body).await;
-        let mut page = begun?;
+        let mut page = self.order("compare", &body).await?;
         loop {
-            let id = page["look"].as_str().ok_or_else(|| self.strange())?;
-            if page["state"] != "running" {
-                return Ok(page);
+            let look: LookPage = self.read(&page)?;
+            if look.state != "running" {
+                return Ok((page, look));
             }
             self.console.detail(|| page["with"].to_string());
-            let path = format!("/v0/cluster/compare?look={id}");
+            let path = format!("/v0/cluster/compare?look={}", look.look);
             tokio::time::sleep(LOOK).await;
             page = self.ask(Method::GET, path, Bytes::new()).await?;
         }
@@ -107,49 +111,44 @@ impl Office {
 }
 
 impl Findings {
-    /// One member's look; `None` when the page has another shape.
-    fn add(&mut self, page: Value) -> Option<()> {
-        for pair in page["with"].as_array()? {
-            self.pairs += 1;
-            let counts = KINDS.iter().map(|(code, _)| pair["differ"][code].as_u64());
-            self.differences += counts.sum::<Option<u64>>()?;
-            let is_whole = pair["state"] == "compared" && pair["left_out"].as_u64()? == 0;
+    /// One member's look.
+    fn add(&mut self, page: Value, look: LookPage) {
+        for pair in look.with {
+            self.differences += KINDS
+                .iter()
+                .map(|(.., count)| count(&pair.differ))
+                .sum::<u64>();
+            let is_whole = pair.state == "compared" && pair.left_out == 0;
             self.unfinished += usize::from(!is_whole);
-            pair["examples"].as_array()?;
+            self.pairs.push((look.member.clone(), pair));
         }
         self.looks.push(page);
-        Some(())
     }
 
     /// A row for each pair, examples, and the verdict.
     fn text(&self) -> String {
-        let mut head = vec!["member", "with", "state", "read", "left out"];
-        head.extend(KINDS.iter().map(|(_, title)| *title));
-        let mut rows = vec![row(head.into_iter().map(str::to_owned))];
+        let head = ["member", "with", "state", "read", "left out"].into_iter();
+        let head = head.chain(KINDS.iter().map(|(_, title, _)| *title));
+        let mut rows = vec![head.map(str::to_owned).collect::<Vec<_>>()];
         let mut examples = String::new();
-        for look in &self.looks {
-            let member = word(&look["member"]);
-            for pair in look["with"].as_array().into_iter().flatten() {
-                let mut cells = vec![
-                    member.clone(),
-                    word(&pair["url"]),
-                    match pair["state"].as_str() {
-                        Some("compared") => "compared".to_owned(),
-                        _ => "not reached".to_owned(),
-                    },
-                    pair["read_bytes"].as_u64().map_or("-".to_owned(), size),
-                    number(&pair["left_out"]),
-                ];
-                cells.extend(KINDS.iter().map(|(code, _)| number(&pair["differ"][code])));
-                rows.push(row(cells.into_iter()));
-                for example in pair["examples"].as_array().into_iter().flatten() {
-                    let key = plain(example["key"].as_str().unwrap_or("-"));
-                    let code = &example["difference"];
-                    let title = KINDS.iter().find(|(known, _)| code == known);
-                    let title = title.map_or("-", |(_, title)| title);
-                    let there = word(&pair["url"]);
-                    examples += &format!("  {title}: {key} ({member} with {there})\n");
-                }
+        for (member, pair) in &self.pairs {
+            let (member, there) = (word(member), word(&pair.url));
+            let state = match pair.state.as_str() {
+                "compared" => "compared",
+                _ => "not reached",
+            };
+            let state = state.to_owned();
+            let (read, left_out) = (size(pair.read_bytes), pair.left_out.to_string());
+            let cells = [member.clone(), there.clone(), state, read, left_out];
+            let counts = KINDS
+                .iter()
+                .map(|(.., count)| count(&pair.differ).to_string());
+            rows.push(cells.into_iter().chain(counts).collect());
+            for example in &pair.examples {
+                let title = KINDS.iter().find(|(code, ..)| *code == example.difference);
+                let title = title.map_or("-", |(_, title, _)| title);
+                let key = plain(&example.key);
+                examples += &format!("  {title}: {key} ({member} with {there})\n");
             }
         }
         let mut text = String::new();
@@ -160,7 +159,7 @@ impl Findings {
         if !examples.is_empty() {
             text += &format!("for example:\n{examples}\n");
         }
-        let (pairs, differences) = (self.pairs, self.differences);
+        let (pairs, differences) = (self.pairs.len(), self.differences);
         text += &match (differences, self.unfinished) {
             (0, 0) => format!("equal: {pairs} pairs of members were compared\n"),
             (0, _) => "nothing that was compared differs\n".to_owned(),
@@ -180,7 +179,7 @@ impl Findings {
                 let sentence = format!(
                     "{unfinished} of {} pairs of members were not compared in full: look at \
                      dendra cluster status and at the members' logs, and try again",
-                    self.pairs
+                    self.pairs.len()
                 );
                 Err(Failure::new(Exit::FAILURE, sentence))
             }
@@ -189,17 +188,10 @@ impl Findings {
     }
 }
 
-fn row(cells: impl Iterator<Item = String>) -> [String; 5 + KINDS.len()] {
-    let mut row = [const { String::new() }; 5 + KINDS.len()];
-    for (place, cell) in row.iter_mut().zip(cells) {
-        *place = cell;
-    }
-    row
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::Deserialize;
 
     fn look(state: &str, missing_there: u64, left_out: u64) -> Value {
         let differ = json!({
@@ -221,7 +213,8 @@ mod tests {
 
     fn findings(page: Value) -> Findings {
         let mut findings = Findings::default();
-        findings.add(page).expect("a good page");
+        let look = LookPage::deserialize(&page).expect("a good page");
+        findings.add(page, look);
         findings
     }
 
@@ -271,7 +264,7 @@ mod tests {
     fn a_page_of_another_shape_is_not_taken() {
         let mut page = look("compared", 0, 0);
         page["with"][0]["differ"] = json!({});
-        assert!(Findings::default().add(page).is_none());
-        assert!(Findings::default().add(json!({})).is_none());
+        assert!(LookPage::deserialize(page).is_err());
+        assert!(LookPage::deserialize(json!({})).is_err());
     }
 }

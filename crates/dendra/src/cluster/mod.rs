@@ -30,6 +30,7 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use bytes::Bytes;
+use dendra_server::pages::DraftPage;
 use flags::{ClusterFlags, ClusterVerb, PlanFlags};
 use hyper::Method;
 use office::{LOOK, Office};
@@ -106,9 +107,11 @@ pub(crate) async fn cluster(
 pub(crate) async fn remove(admin: &str, url: &str, console: Console) -> Result<String, Failure> {
     let office = Office::open(admin, &AccessArgs::default(), false, console)?;
     let draft = office.order("plan", &json!({ "remove": [url] })).await?;
-    let plan = draft["plan"].as_str().ok_or_else(|| office.strange())?;
-    office.order("apply", &json!({ "plan": plan })).await?;
-    Ok(plan.to_owned())
+    let draft: DraftPage = office.read(&draft)?;
+    office
+        .order("apply", &json!({ "plan": draft.plan }))
+        .await?;
+    Ok(draft.plan)
 }
 
 /// The body of an order to plan.
@@ -150,7 +153,7 @@ async fn follow_plan(office: &Office) -> ExitResult {
             status => status?,
         };
         away = 0;
-        let (line, is_over) = words::progress(&status).ok_or_else(|| office.strange())?;
+        let (line, is_over) = words::progress(&office.read(&status)?);
         if office.is_json {
             ops::print(format!("{status}\n").as_bytes())?;
         } else if line != shown {

@@ -13,6 +13,7 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -74,11 +75,22 @@ impl Office {
         read(&answer).map_err(|(exit, sentence)| Failure::new(exit, format!("{place}: {sentence}")))
     }
 
-    pub(super) fn show(&self, page: &Value, words: fn(&Value) -> Option<String>) -> ExitResult {
+    /// The page as a type.
+    pub(super) fn read<Page: DeserializeOwned>(&self, page: &Value) -> Result<Page, Failure> {
+        Page::deserialize(page).map_err(|error| {
+            self.console.detail(|| error.to_string());
+            self.strange()
+        })
+    }
+
+    pub(super) fn show<Page>(&self, page: &Value, words: fn(&Page) -> String) -> ExitResult
+    where
+        Page: DeserializeOwned,
+    {
         let text = if self.is_json {
             format!("{page:#}\n")
         } else {
-            words(page).ok_or_else(|| self.strange())?
+            words(&self.read(page)?)
         };
         ops::print(text.as_bytes()).map(|()| Exit::OK)
     }

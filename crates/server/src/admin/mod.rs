@@ -37,6 +37,7 @@ mod cluster;
 pub(crate) mod exposition;
 pub(crate) mod metrics;
 mod numbers;
+pub mod pages;
 pub(crate) mod profile;
 pub(crate) mod stages;
 pub(crate) mod tally;
@@ -68,7 +69,9 @@ use exposition::ScrapeSources;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics::{CapacityShare, RefusalCause};
+use pages::{ComparisonsPage, HintsPage, OwnPage, ScrubPage};
 use prometheus_client::registry::Registry;
+use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -546,14 +549,9 @@ impl FromRef<Arc<AdminPlane>> for OwnState {
         let shared = plane.shared.get();
         let own = shared.and_then(|shared| {
             let cluster = shared.cluster.as_ref()?;
-            let page = comparisons(cluster);
-            Some(serde_json::json!({
-                "hints": hints(cluster),
-                "comparisons": page["peers"],
-                "scrub": scrub(shared),
-            }))
+            Some(OwnPage::from((&**shared, &**cluster)))
         });
-        OwnState(own.unwrap_or_default())
+        OwnState(own)
     }
 }
 
@@ -610,9 +608,14 @@ async fn metrics(State(plane): State<Arc<AdminPlane>>) -> Response {
     }
 }
 
+/// A document that is a part of the program.
+fn document(kind: &'static str, text: &'static str) -> Response {
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
 async fn openapi() -> Response {
-    let document = include_str!("../../../../docs/openapi.yaml");
-    ([(header::CONTENT_TYPE, "application/yaml")], document).into_response()
+    let text = include_str!("../../../../docs/openapi.yaml");
+    document("application/yaml", text)
 }
 
 async fn index() -> Response {
@@ -624,24 +627,18 @@ async fn index() -> Response {
 }
 
 async fn script() -> Response {
-    let script = include_str!("page.js");
-    (
-        [(header::CONTENT_TYPE, "text/javascript; charset=utf-8")],
-        script,
-    )
-        .into_response()
+    document("text/javascript; charset=utf-8", include_str!("page.js"))
 }
 
 async fn style() -> Response {
-    let style = include_str!("page.css");
-    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], style).into_response()
+    document("text/css; charset=utf-8", include_str!("page.css"))
 }
 
 async fn status(State(plane): State<Arc<AdminPlane>>) -> Response {
     let phase = plane.phase.now();
     let shared = plane.shared.get();
     let of_no_use = shared.and_then(|shared| shared.of_no_use());
-    let mut page = serde_json::json!({
+    let mut page = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "phase": shared.map_or(phase.as_str(), |shared| shared.phase_in_a_word()),
         "ready": phase == Phase::Serving && of_no_use.is_none(),
@@ -665,9 +662,9 @@ async fn status(State(plane): State<Arc<AdminPlane>>) -> Response {
 }
 
 /// How far the restore is that is under way.
-fn restore(shared: &Shared) -> serde_json::Value {
+fn restore(shared: &Shared) -> Value {
     let progress = shared.import.progress().map(|progress| {
-        serde_json::json!({
+        json!({
             "id": format!("{:032x}", progress.id),
             "position": backup::digits_of(&progress.position),
             "records": progress.records,
@@ -677,10 +674,10 @@ fn restore(shared: &Shared) -> serde_json::Value {
     progress.into()
 }
 
-fn node(shared: &Shared) -> serde_json::Value {
+fn node(shared: &Shared) -> Value {
     let identity = shared.engine.identity();
     let settings = &shared.settings;
-    serde_json::json!({
+    json!({
         "id": format!("{:032x}", identity.node),
         "origin": identity.origin,
         "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().live()),
@@ -693,14 +690,14 @@ fn node(shared: &Shared) -> serde_json::Value {
     })
 }
 
-fn members(cluster: &Cluster) -> serde_json::Value {
+fn members(cluster: &Cluster) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
     let topology = cluster.topology();
     let peers: Vec<_> = cluster
         .others()
         .into_iter()
         .map(|(url, gauges)| {
-            serde_json::json!({
+            json!({
                 "url": url,
                 "links": gauges.links.load(Relaxed),
                 "links_lost": gauges.lost.load(Relaxed),
@@ -711,76 +708,19 @@ fn members(cluster: &Cluster) -> serde_json::Value {
             })
         })
         .collect();
-    serde_json::json!({
+    json!({
         "name": topology.name(),
         "epoch": topology.epoch(),
         "digest": format!("{:016x}", cluster.digest()),
         "self": cluster.own_url(),
-        "hints": hints(cluster),
-        "comparisons": comparisons(cluster),
+        "hints": HintsPage::from(cluster),
+        "comparisons": ComparisonsPage::from(cluster),
         "peers": peers,
     })
 }
 
-/// Writes that are kept for members that are away.
-fn hints(cluster: &Cluster) -> serde_json::Value {
-    serde_json::json!({
-        "bytes": cluster.hints.bytes(),
-        "kept": cluster.hints.kept(),
-        "dropped": cluster.hints.dropped(),
-        "delivered": cluster.hints.delivered(),
-    })
-}
-
-/// How far scrubs are.
-fn scrub(shared: &Shared) -> serde_json::Value {
-    let stats = shared.engine.stats().scrub;
-    serde_json::json!({
-        "bytes": stats.bytes,
-        "blocks": stats.blocks,
-        "spots_found": stats.spots_found,
-        "spots_mended": stats.spots_mended,
-        "spans_lost": shared.engine.damaged_spans().len(),
-        "waits_for": waiting_repairs(shared),
-        "is_under_way": stats.began_ms > 0,
-        "full_age_seconds": exposition::scrub_age_s(&stats),
-    })
-}
-
-/// The members for which repairs of damaged blocks wait.
-fn waiting_repairs(shared: &Shared) -> Vec<serde_json::Value> {
-    let cluster = shared.cluster.as_ref();
-    let waiting = cluster.map(|cluster| cluster.waiting_repairs(&shared.engine));
-    let waiting = waiting.unwrap_or_default().into_iter();
-    waiting
-        .map(|(url, spans)| serde_json::json!({ "url": url, "spans": spans }))
-        .collect()
-}
-
-/// How far comparisons with each other member are.
-fn comparisons(cluster: &Cluster) -> serde_json::Value {
-    let comparisons = &cluster.comparisons;
-    let now_us = clock::monotonic_us();
-    let peers = cluster.other_members().into_iter().map(|(member, url)| {
-        serde_json::json!({
-            "url": url,
-            "age_seconds": comparisons.full_age_s(member, now_us),
-            "sent": comparisons.sent(member),
-            "fetched": comparisons.fetched(member),
-        })
-    });
-    serde_json::json!({
-        "bytes_per_second": comparisons.speed().max(cluster.compare_bytes_per_second),
-        "read_bytes": comparisons.read_bytes(),
-        "moved_bytes": comparisons.moved_bytes(),
-        "promises": comparisons.promises(),
-        "left_out": comparisons.left_out(),
-        "peers": peers.collect::<Vec<_>>(),
-    })
-}
-
-fn store(desk: &FrontDesk) -> serde_json::Value {
-    serde_json::json!({
+fn store(desk: &FrontDesk) -> Value {
+    json!({
         "engine": desk.shape.engine,
         "copies": desk.shape.copies,
         "queued": desk.queued(),
@@ -789,20 +729,20 @@ fn store(desk: &FrontDesk) -> serde_json::Value {
     })
 }
 
-fn engine(shared: &Shared) -> serde_json::Value {
+fn engine(shared: &Shared) -> Value {
     let stats = shared.engine.stats();
     let pressure = shared.engine.pressure();
     let levels: Vec<_> = stats
         .levels
         .iter()
-        .map(|(tables, bytes)| serde_json::json!({ "tables": tables, "bytes": bytes }))
+        .map(|(tables, bytes)| json!({ "tables": tables, "bytes": bytes }))
         .collect();
     let damaged: Vec<_> = shared
         .engine
         .damaged_tables()
         .into_iter()
         .map(|table| {
-            serde_json::json!({
+            json!({
                 "file": table.file,
                 "offset": table.offset,
                 "reason": table.reason,
@@ -810,7 +750,7 @@ fn engine(shared: &Shared) -> serde_json::Value {
             })
         })
         .collect();
-    serde_json::json!({
+    json!({
         "pressure": pressure.level,
         "stopped_by": pressure.stop.map(|stop| format!("{stop:?}")),
         "levels": levels,
@@ -826,13 +766,13 @@ fn engine(shared: &Shared) -> serde_json::Value {
         "kept_bytes": stats.kept_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged,
-        "scrub": scrub(shared),
+        "scrub": ScrubPage::from((stats.scrub, shared)),
     })
 }
 
-fn queues(shared: &Shared) -> serde_json::Value {
+fn queues(shared: &Shared) -> Value {
     let (points, scans) = shared.pool.queued();
-    serde_json::json!({
+    json!({
         "connections": { "used": shared.connections(), "max": shared.settings.connections_max },
         "requests": { "used": exposition::sum(shared, |m| &m.requests_held), "max": shared.requests.limit() },
         "bytes": { "used": exposition::sum(shared, |m| &m.bytes_held), "max": shared.bytes.limit() },
@@ -853,16 +793,16 @@ fn queues(shared: &Shared) -> serde_json::Value {
 }
 
 /// Requests of each class that were let in and refused since the start.
-fn classes(shared: &Shared) -> serde_json::Value {
+fn classes(shared: &Shared) -> Value {
     let classes = CapacityShare::ALL.map(|share| {
         let refused = RefusalCause::ALL.map(|what| {
             let count = exposition::refused(shared, share, what);
-            (what.as_str().to_owned(), serde_json::json!(count))
+            (what.as_str().to_owned(), json!(count))
         });
-        let refused: serde_json::Map<_, _> = refused.into_iter().collect();
+        let refused: Map<_, _> = refused.into_iter().collect();
         let admitted = exposition::sum(shared, |m| &m.admitted[share as usize]);
-        let class = serde_json::json!({ "admitted": admitted, "refused": refused });
+        let class = json!({ "admitted": admitted, "refused": refused });
         (share.as_str().to_owned(), class)
     });
-    serde_json::Value::Object(classes.into_iter().collect())
+    Value::Object(classes.into_iter().collect())
 }

@@ -14,15 +14,14 @@
 use super::body;
 use super::replies::{StewardWay, answer, bad_body, no_member, order_bytes, refused};
 use crate::admin::numbers;
+use crate::admin::pages::{LookPage, json_of};
 use crate::clock;
-use crate::peers::{Cluster, LookSeen, LookState};
+use crate::peers::Cluster;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use dendra_node::MemberIndex;
 use dendra_node::limits::COMPARE_BYTES_PER_SECOND_DEFAULT;
-use dendra_node::{CopyDifference, MemberIndex, PairLook, PairState};
-use dendra_wire::percent;
-use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// The member of a cluster whose copies are looked at; `None` = this node is none.
@@ -59,7 +58,7 @@ pub(super) async fn begin(
         .looks
         .begin(peers, bytes_per_second, clock::monotonic_us());
     match begun {
-        Ok(seen) => answer(StatusCode::OK, &page(&cluster, &seen)),
+        Ok(seen) => answer(StatusCode::OK, &json_of(LookPage::from((&*cluster, &seen)))),
         Err(id) => {
             let message = format!(
                 "the look {id:016x} is under way at this member: wait until it ends; one that \
@@ -85,7 +84,7 @@ pub(super) async fn seen(
         return refused(StatusCode::BAD_REQUEST, "bad-request", &message);
     };
     match cluster.looks.seen(id, clock::monotonic_us()) {
-        Some(seen) => answer(StatusCode::OK, &page(&cluster, &seen)),
+        Some(seen) => answer(StatusCode::OK, &json_of(LookPage::from((&*cluster, &seen)))),
         None => {
             let message = format!(
                 "this member has no look {id:016x}: it was started again, or another look has \
@@ -116,45 +115,4 @@ fn peers(cluster: &Cluster, with: &[String]) -> Result<Vec<MemberIndex>, String>
         }
     }
     Ok(peers)
-}
-
-fn page(cluster: &Cluster, seen: &LookSeen) -> Value {
-    let pairs = seen
-        .report
-        .pairs
-        .iter()
-        .map(|pair| pair_page(cluster, pair));
-    json!({
-        "look": format!("{:016x}", seen.report.id),
-        "member": cluster.own_url(),
-        "state": match seen.state {
-            LookState::Running => "running",
-            LookState::Ended => "ended",
-            LookState::GivenUp => "given-up",
-        },
-        "with": pairs.collect::<Vec<Value>>(),
-    })
-}
-
-fn pair_page(cluster: &Cluster, pair: &PairLook) -> Value {
-    let differ = CopyDifference::ALL.map(|kind| (kind.code().to_owned(), json!(pair.count(kind))));
-    let examples = pair.examples.iter().map(|(key, kind)| {
-        json!({
-            "key": percent::encode(key),
-            "difference": kind.code(),
-        })
-    });
-    json!({
-        "url": cluster.url(pair.peer),
-        "state": match pair.state {
-            PairState::Waiting => "waiting",
-            PairState::UnderWay => "running",
-            PairState::Compared => "compared",
-            PairState::Unreached => "unreached",
-        },
-        "read_bytes": pair.bytes,
-        "left_out": pair.left_out,
-        "differ": differ.into_iter().collect::<Map<String, Value>>(),
-        "examples": examples.collect::<Vec<Value>>(),
-    })
 }

@@ -26,10 +26,10 @@
 
 mod body;
 mod look;
-mod page;
 mod replies;
 
 use super::numbers;
+use super::pages::{ClusterPage, DonePage, DraftPage, HistoryPage, LossPage, OwnPage, json_of};
 use crate::peers::NoSteward;
 use axum::Router;
 use axum::extract::{FromRef, Path, Request, State};
@@ -39,7 +39,6 @@ use axum::routing::{get, post};
 use dendra_node::steward::declined::{Declined, NotAccepted};
 use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
 use replies::{answer, bad_body, no_member, order_bytes, refused};
-use serde_json::{Value, json};
 
 pub(super) use look::Looker;
 pub(super) use replies::StewardWay;
@@ -50,7 +49,7 @@ const ENTRIES_DEFAULT: usize = 20;
 /// The part that the asked member alone knows of itself, for its status: hints, comparisons,
 /// scrubs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OwnState(pub(super) Value);
+pub(super) struct OwnState(pub(super) Option<OwnPage>);
 
 /// The paths of this file.
 pub(super) fn routes<Plane>() -> Router<Plane>
@@ -111,29 +110,26 @@ async fn carry_out(way: &StewardWay, order: ClusterOrder, OwnState(own): OwnStat
     let StewardWay::Member(orders) = way else {
         return no_member(way);
     };
-    match orders.carry_out(order).await {
-        Ok(ClusterAnswer::Declined(declined)) => {
-            refused(status_of(&declined), declined.code(), &declined.to_string())
-        }
-        Ok(ClusterAnswer::Status(status)) => answer(StatusCode::OK, &page::status(&status, &own)),
-        Ok(ClusterAnswer::Planned(draft)) => answer(StatusCode::OK, &page::draft(&draft)),
-        Ok(ClusterAnswer::Done { epoch }) => answer(StatusCode::OK, &json!({ "epoch": epoch })),
-        Ok(ClusterAnswer::Loss(draft)) => answer(StatusCode::OK, &page::loss(&draft)),
+    let page = match orders.carry_out(order).await {
+        Ok(ClusterAnswer::Status(status)) => json_of(ClusterPage::from((&*status, own))),
+        Ok(ClusterAnswer::Planned(draft)) => json_of(DraftPage::from(&*draft)),
+        Ok(ClusterAnswer::Done { epoch }) => json_of(DonePage::from(epoch)),
+        Ok(ClusterAnswer::Loss(draft)) => json_of(LossPage::from(&*draft)),
         Ok(ClusterAnswer::History { epochs, losses }) => {
-            let epochs: Vec<Value> = epochs.iter().map(page::entry).collect();
-            let losses: Vec<Value> = losses.iter().map(page::accepted_loss).collect();
-            let page = json!({ "epochs": epochs, "losses": losses });
-            answer(StatusCode::OK, &page)
+            json_of(HistoryPage::from((&epochs[..], &losses[..])))
         }
-        Err(NoSteward::Busy) => {
-            let declined = Declined::Busy;
-            refused(status_of(&declined), declined.code(), &declined.to_string())
-        }
+        Ok(ClusterAnswer::Declined(declined)) => return decline(&declined),
+        Err(NoSteward::Busy) => return decline(&Declined::Busy),
         Err(NoSteward::Gone) => {
             let message = "this node stops: ask another member";
-            refused(StatusCode::SERVICE_UNAVAILABLE, "stopping", message)
+            return refused(StatusCode::SERVICE_UNAVAILABLE, "stopping", message);
         }
-    }
+    };
+    answer(StatusCode::OK, &page)
+}
+
+fn decline(declined: &Declined) -> Response {
+    refused(status_of(declined), declined.code(), &declined.to_string())
 }
 
 /// A wrong order is the asker's fault; an order that may be right later is a conflict; no majority
