@@ -69,10 +69,7 @@ pub(crate) async fn cluster(
                 false => office.show(&done, words::begun),
             }
         }
-        ClusterVerb::Cancel => {
-            let done = office.order("cancel", &json!({})).await?;
-            office.show(&done, words::done)
-        }
+        ClusterVerb::Cancel => office.carry_out("cancel", &json!({})).await,
         ClusterVerb::History { entries } => {
             let path = format!("/v0/cluster/history?entries={entries}");
             let page = office.ask(Method::GET, path, Bytes::new()).await?;
@@ -80,8 +77,7 @@ pub(crate) async fn cluster(
         }
         ClusterVerb::Readdress { from, to } => {
             let body = json!({ "from": from, "to": to });
-            let done = office.order("readdress", &body).await?;
-            office.show(&done, words::done)
+            office.carry_out("readdress", &body).await
         }
         ClusterVerb::AcceptLoss { member, confirm } => {
             let body = json!({ "member": member, "confirm": confirm });
@@ -91,15 +87,19 @@ pub(crate) async fn cluster(
                 Some(_) => office.show(&page, loss::accepted_loss),
             }
         }
-        ClusterVerb::Finalize => {
-            let done = office.order("finalize", &json!({})).await?;
-            office.show(&done, words::done)
-        }
+        ClusterVerb::Finalize => office.carry_out("finalize", &json!({})).await,
         ClusterVerb::Throttle { bytes } => {
             let body = json!({ "bytes_per_second": bytes });
-            let done = office.order("throttle", &body).await?;
-            office.show(&done, words::done)
+            office.carry_out("throttle", &body).await
         }
+    }
+}
+
+impl Office {
+    /// An order whose answer is that it is done.
+    async fn carry_out(&self, name: &str, body: &Value) -> ExitResult {
+        let done = self.order(name, body).await?;
+        self.show(&done, words::done)
     }
 }
 

@@ -645,16 +645,16 @@ async fn status(State(plane): State<Arc<AdminPlane>>) -> Response {
         "why": of_no_use,
         "disk": full_disk(shared),
     });
-    if let (Some(shared), Some(page)) = (shared, page.as_object_mut()) {
-        page.insert("restore".to_owned(), restore(shared));
-        page.insert("node".to_owned(), node(shared));
-        page.insert("engine".to_owned(), engine(shared));
-        page.insert("queues".to_owned(), queues(shared));
+    if let Some(shared) = shared {
+        page["restore"] = restore(shared);
+        page["node"] = node(shared);
+        page["engine"] = engine(shared);
+        page["queues"] = queues(shared);
         if let Some(desk) = &shared.front {
-            page.insert("store".to_owned(), store(desk));
+            page["store"] = store(desk);
         }
         if let Some(cluster) = &shared.cluster {
-            page.insert("cluster".to_owned(), members(cluster));
+            page["cluster"] = members(cluster);
         }
     }
     let page = format!("{page:#}\n");
@@ -693,21 +693,17 @@ fn node(shared: &Shared) -> Value {
 fn members(cluster: &Cluster) -> Value {
     use std::sync::atomic::Ordering::Relaxed;
     let topology = cluster.topology();
-    let peers: Vec<_> = cluster
-        .others()
-        .into_iter()
-        .map(|(url, gauges)| {
-            json!({
-                "url": url,
-                "links": gauges.links.load(Relaxed),
-                "links_lost": gauges.lost.load(Relaxed),
-                "asks": gauges.asks.load(Relaxed),
-                "answers": gauges.answers.load(Relaxed),
-                "refused": gauges.refused.load(Relaxed),
-                "late": gauges.late.load(Relaxed),
-            })
+    let peers = cluster.others().into_iter().map(|(url, gauges)| {
+        json!({
+            "url": url,
+            "links": gauges.links.load(Relaxed),
+            "links_lost": gauges.lost.load(Relaxed),
+            "asks": gauges.asks.load(Relaxed),
+            "answers": gauges.answers.load(Relaxed),
+            "refused": gauges.refused.load(Relaxed),
+            "late": gauges.late.load(Relaxed),
         })
-        .collect();
+    });
     json!({
         "name": topology.name(),
         "epoch": topology.epoch(),
@@ -715,7 +711,7 @@ fn members(cluster: &Cluster) -> Value {
         "self": cluster.own_url(),
         "hints": HintsPage::from(cluster),
         "comparisons": ComparisonsPage::from(cluster),
-        "peers": peers,
+        "peers": peers.collect::<Vec<_>>(),
     })
 }
 
@@ -732,28 +728,20 @@ fn store(desk: &FrontDesk) -> Value {
 fn engine(shared: &Shared) -> Value {
     let stats = shared.engine.stats();
     let pressure = shared.engine.pressure();
-    let levels: Vec<_> = stats
-        .levels
-        .iter()
-        .map(|(tables, bytes)| json!({ "tables": tables, "bytes": bytes }))
-        .collect();
-    let damaged: Vec<_> = shared
-        .engine
-        .damaged_tables()
-        .into_iter()
-        .map(|table| {
-            json!({
-                "file": table.file,
-                "offset": table.offset,
-                "reason": table.reason,
-                "set_aside": table.is_set_aside,
-            })
+    let levels = stats.levels.iter();
+    let levels = levels.map(|(tables, bytes)| json!({ "tables": tables, "bytes": bytes }));
+    let damaged = shared.engine.damaged_tables().into_iter().map(|table| {
+        json!({
+            "file": table.file,
+            "offset": table.offset,
+            "reason": table.reason,
+            "set_aside": table.is_set_aside,
         })
-        .collect();
+    });
     json!({
         "pressure": pressure.level,
         "stopped_by": pressure.stop.map(|stop| format!("{stop:?}")),
-        "levels": levels,
+        "levels": levels.collect::<Vec<_>>(),
         "memtable_bytes": stats.memtable_bytes,
         "memtables_sealed": stats.memtables_sealed,
         "cache_bytes": stats.cache_bytes,
@@ -765,7 +753,7 @@ fn engine(shared: &Shared) -> Value {
         "disk_full": stats.disk.is_full,
         "kept_bytes": stats.kept_bytes,
         "damaged_reads": stats.damaged_reads,
-        "damaged_tables": damaged,
+        "damaged_tables": damaged.collect::<Vec<_>>(),
         "scrub": ScrubPage::from((stats.scrub, shared)),
     })
 }
