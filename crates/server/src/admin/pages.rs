@@ -15,7 +15,7 @@
 #![expect(missing_docs, reason = "docs/openapi.yaml describes each field")]
 
 use super::exposition::scrub_age_s;
-use crate::event_loop::clock;
+use crate::clock;
 use crate::event_loop::shared::Shared;
 use crate::peers::{Cluster, LookSeen, LookState};
 use base64::Engine;

@@ -18,7 +18,7 @@ mod sample;
 mod scrape;
 mod table;
 
-use crate::event_loop::clock;
+use crate::clock;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use process::OwnProcess;
 use prometheus_client::collector::Collector;
@@ -73,7 +73,6 @@ impl Collector for ScrapeSources {
             rights: node.and_then(|node| node.rights.as_deref()),
             audit: node.and_then(|node| node.audit.as_deref()),
             tls: node.and_then(|node| node.tls.as_deref()),
-            backups: node.and_then(|node| node.backups.read(clock::wall_ms())),
         };
         let mut metrics = table::METRICS.iter();
         metrics.try_for_each(|metric| metric.write(&mut encoder, &scrape))

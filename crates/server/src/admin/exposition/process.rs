@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn the_numbers_of_the_process_are_true() {
         let process = OwnProcess::look();
-        let now_s = crate::event_loop::clock::wall_ms() as f64 / 1e3;
+        let now_s = crate::clock::wall_ms() as f64 / 1e3;
         let age_s = now_s - process.start_s.expect("the system tells");
         assert!((-2.0..86_400.0).contains(&age_s), "{age_s}");
         assert!(process.cpu_s >= Some(0.0));

@@ -7,13 +7,12 @@
 
 use super::process::OwnProcess;
 use super::sample::{MetricReading, SummedTimes, one, rows};
-use crate::admin::backup_gauge::BackupCounts;
 use crate::admin::metrics::{
     CLASSES, CapacityShare, Histogram, LoopCounter, LoopMetrics, OpLabel, PeerTally, RefusalCause,
 };
 use crate::admin::stages::RequestStage;
 use crate::audit::Audit;
-use crate::event_loop::clock;
+use crate::clock;
 use crate::event_loop::shared::Shared;
 use crate::front::desk::FrontDesk;
 use crate::front::gauges::FrontKind;
@@ -41,18 +40,11 @@ pub(super) struct Scrape<'a> {
     pub(super) rights: Option<&'a Rights>,
     pub(super) audit: Option<&'a Audit>,
     pub(super) tls: Option<&'a Tls>,
-    /// Backups of the own schedule; `None` = there is none.
-    pub(super) backups: Option<BackupCounts>,
 }
 
 impl Scrape<'_> {
     pub(super) fn stats(&self) -> Option<&Stats> {
         self.stats.as_ref()
-    }
-
-    pub(super) fn backups_by_outcome(&self) -> MetricReading {
-        let counts = self.backups?;
-        rows([(["made"], counts.made), (["failed"], counts.failed)])
     }
 
     /// A counter of all loops.

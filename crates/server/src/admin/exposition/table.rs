@@ -17,7 +17,7 @@ use super::metric::{Metric, counter, gauge, histogram, info};
 use super::sample::{load, one, rows};
 use super::scrape::{scrub_age_s, standing_us};
 use crate::admin::stages::REQUESTS_PER_SAMPLE;
-use crate::event_loop::clock;
+use crate::clock;
 use crate::limits::FRONT_UNDER_WAY_MAX;
 use dendra_node::hlc;
 
@@ -118,9 +118,9 @@ pub(super) const METRICS: &[Metric] = &[
     counter("dendra_tls_clear_refused_total", "Connections that spoke clear text to a port of TLS.",
         |s| load(&s.tls?.gauges.clear)),
     counter("dendra_tls_files_renewed_total", "Readings of changed certificates and keys that are in force.",
-        |s| load(&s.tls?.gauges.renewed)),
+        |s| load(&s.tls?.files.taken)),
     counter("dendra_tls_files_refused_total", "Readings of changed certificates and keys that were of no use: the old ones stay in force.",
-        |s| load(&s.tls?.gauges.not_renewed)),
+        |s| load(&s.tls?.files.refused)),
     gauge("dendra_tls_days_left", "Whole days that the certificate in force holds, and the CAs.",
         |s| s.tls_days_left()).by(&["file"]),
 
@@ -240,20 +240,14 @@ pub(super) const METRICS: &[Metric] = &[
     gauge("dendra_front_under_way", "Operations that the engine carries out.", |s| one(s.front?.gauges.under_way())),
     gauge("dendra_front_under_way_max", "Their bound.", |s| s.front.and(one(FRONT_UNDER_WAY_MAX))),
     counter("dendra_front_files_renewed_total", "Readings of the files for the engine after the first that were of use.",
-        |s| one(s.front?.papers.readings().0)),
+        |s| load(&s.front?.papers.watch.taken)),
     counter("dendra_front_files_refused_total", "Readings of those files that were of no use: the ones before stayed in force.",
-        |s| one(s.front?.papers.readings().1)),
+        |s| load(&s.front?.papers.watch.refused)),
     histogram("dendra_front_seconds", "How long the engine took, by kind of operation; without the wait for its turn.",
         |s| s.front_times()).by(&["kind"]),
 
-    // Backups, those of the own schedule where there is one.
+    // Backups.
     gauge("dendra_checkpoints", "Checkpoints that backups hold.", |s| one(s.node?.checkpoints.len())),
-    gauge("dendra_backup_age_seconds", "Age of the last good backup of this node's schedule; of the schedule before the first.",
-        |s| one(s.backups?.age_s)),
-    counter("dendra_backups_total", "Backups of this node's schedule.",
-        |s| s.backups_by_outcome()).by(&["outcome"]),
-    counter("dendra_backup_prunes_failed_total", "Backups of this node's schedule behind which old ones could not be removed.",
-        |s| one(s.backups?.kept)),
 
     // The engine: what it holds, and what it has done since the start.
     gauge("dendra_engine_pressure", "0 = calm, 1 = new values are refused.", |s| one(s.node?.engine.pressure().level)),
