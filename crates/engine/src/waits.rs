@@ -10,7 +10,7 @@
 //! 2. A free lock costs as much as without observers; the observer is asked only when a thread
 //!    waits.
 //!
-//! Not here: the work of an observer (`crates/server/src/admin/profile/lock.rs`); `try_commit`,
+//! Not here: the work of an observer (`crates/server/src/measure/profile/lock.rs`); `try_commit`,
 //! which never waits.
 //! See: docs/decisions/0013-waits-have-an-observer.md.
 

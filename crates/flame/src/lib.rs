@@ -12,7 +12,7 @@
 //! 2. No name of a frame can leave its attribute or its text: all names are escaped.
 //! 3. A graph is readable without its script: on paper, in a mail.
 //!
-//! Not here: taking samples (`crates/server/src/admin/profile`), the page around (`crates/lab`).
+//! Not here: taking samples (`crates/server/src/measure/profile`), the page around (`crates/lab`).
 //! See: Gregg, "The Flame Graph", 2016, and its section on differential graphs.
 
 mod graph;

@@ -9,6 +9,7 @@
 //! lifecycle/     start, signals, stop            settings/      the operator's decisions
 //! clients/       accepting, connections          event_loop/    a loop, its turns and its mailbox
 //! exchange/      one connection's bytes          waiting/       gates, rooms, seats, ends
+//! measure/       counters, times, profiles
 //! peers/         the node, links of members      disk/          threads that may wait for the disk
 //! front/         an engine of others behind it   admin/         pages for people and scrapers
 //! tls/           sealed connections               rights/        tokens, and their grants
@@ -38,6 +39,7 @@ mod front;
 mod legal;
 mod lifecycle;
 pub mod limits;
+mod measure;
 mod meter;
 mod peers;
 mod random;
@@ -50,13 +52,13 @@ pub mod tls;
 mod waiting;
 
 pub use admin::pages;
-pub use admin::profile::SampledAlloc;
 pub use border_watch::{BorderState, BorderWatch};
 pub use disk::folder;
 pub use disk::large::LargeApart;
 pub use event_loop::shared::Phase;
 pub use front::{StoreFiles, StorePapers};
 pub use lifecycle::{ExitReason, Running, Server, serve, serve_front};
+pub use measure::profile::SampledAlloc;
 pub use secret_file::secret;
 pub use settings::{Settings, Timeouts};
 pub use start_error::StartError;

@@ -35,12 +35,9 @@
 mod backup;
 mod cluster;
 pub(crate) mod exposition;
-pub(crate) mod metrics;
 mod numbers;
 pub mod pages;
-pub(crate) mod profile;
-pub(crate) mod stages;
-pub(crate) mod tally;
+mod profile;
 
 use crate::audit::{self, Audit, AuditEvent, AuditKind, Port};
 use crate::border::Border;
@@ -49,6 +46,8 @@ use crate::disk::fullness;
 use crate::event_loop::shared::{Phase, PhaseCell, Shared};
 use crate::front::desk::FrontDesk;
 use crate::limits;
+use crate::measure::metrics::{CapacityShare, RefusalCause};
+use crate::measure::profile::{ThreadKind, register};
 use crate::peers::Cluster;
 use crate::rights::{AdminNeed, LoginProof, ShownNames, ShownToken};
 use crate::start_error::StartError;
@@ -68,7 +67,6 @@ use dendra_wire::{Hosts, Refusal};
 use exposition::ScrapeSources;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use metrics::{CapacityShare, RefusalCause};
 use pages::{ComparisonsPage, HintsPage, OwnPage, ScrubPage};
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
@@ -131,7 +129,7 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new()
         .name("admin".to_owned())
         .spawn(move || {
-            let _seat = profile::register(profile::ThreadKind::Admin);
+            let _seat = register(ThreadKind::Admin);
             runtime.block_on(accept(socket, router(plane), node, border, stopped));
         })
         .map_err(failed)?;
@@ -567,7 +565,7 @@ fn router(plane: Arc<AdminPlane>) -> Router {
         .route("/v0/status", get(status))
         .merge(cluster::routes())
         .route("/openapi.yaml", get(openapi))
-        .route("/debug/profile/{kind}", get(profile::routes::profile))
+        .route("/debug/profile/{kind}", get(profile::profile))
         .with_state(Arc::clone(&plane))
         .merge(backup)
         .layer(middleware::from_fn_with_state(plane, check_sender))

@@ -14,11 +14,11 @@
 //! (`backend.rs`).
 //! See: docs/api.md.
 
-use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::clients::backend::Backend;
 use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::measure::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::waiting::finished::Finished;
 use crate::waiting::status::{self, AnswerTerms};
 use dendra_base::{Cell, CellRef, Key, Kind, Version};

@@ -18,8 +18,6 @@
 //! Not here: the backends (`alone.rs`, `peers/operation.rs`, `peers/scan.rs`, `front/`), the bytes
 //! of answers (`answers.rs`). See: docs/overload.md.
 
-use crate::admin::metrics::RefusalCause;
-use crate::admin::stages::Watch;
 use crate::disk::alone::{Alone, StoreWalk};
 use crate::event_loop::handover::{
     Begun, ChunkTerms, KeyRequest, NoChunk, PendingOperation, ScanChunk,
@@ -27,6 +25,8 @@ use crate::event_loop::handover::{
 use crate::event_loop::thread::EventLoop;
 use crate::exchange::socket::{ConnectionEnd, Socket};
 use crate::front::{FrontBackend, FrontWalk};
+use crate::measure::metrics::RefusalCause;
+use crate::measure::stages::Watch;
 use crate::peers::{ClusterBackend, ClusterWalk};
 use crate::waiting::room::Rooms;
 use crate::waiting::seat::{Seat, WakeReason};

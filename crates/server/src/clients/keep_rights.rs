@@ -13,12 +13,12 @@
 //! Not here: the content of a table (`rights/`).
 //! See: docs/api.md, section "Tokens".
 
-use crate::admin::metrics::OpLabel;
 use crate::audit::{AuditEvent, AuditKind};
 use crate::clients::backend::Backend;
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::measure::metrics::OpLabel;
 use crate::rights::Rights;
 use crate::waiting::finished::Finished;
 use crate::waiting::seat::{Seat, WaitLimit};

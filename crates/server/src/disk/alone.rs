@@ -16,8 +16,6 @@
 //! Not here: members of a cluster (`peers/`), the bytes of answers (`answers.rs`).
 //! See: docs/api.md, docs/overload.md.
 
-use crate::admin::metrics::{OpLabel, RefusalCause};
-use crate::admin::stages::{RequestStage, Watch};
 use crate::disk::work::StoreWork;
 use crate::event_loop::handover::{
     Begun, ChunkTerms, Held, KeyRequest, NoChunk, PendingOperation, ScanChunk, SentValue, WalkEnd,
@@ -25,6 +23,8 @@ use crate::event_loop::handover::{
 use crate::event_loop::thread::EventLoop;
 use crate::exchange::socket::{ConnectionEnd, Socket};
 use crate::limits;
+use crate::measure::metrics::{OpLabel, RefusalCause};
+use crate::measure::stages::{RequestStage, Watch};
 use crate::waiting::finished::Finished;
 use crate::waiting::scan_job::{ScanJob, ScanStand};
 use crate::waiting::seat::{Seat, WaitLimit, WakeReason};

@@ -9,7 +9,7 @@
 //!
 //! Not here: the commits (`wal_thread.rs`).
 
-use crate::admin::profile::Lock;
+use crate::measure::profile::Lock;
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -17,13 +17,13 @@
 //! Not here: the work of a slice (crate `engine`).
 //! See: docs/overload.md.
 
-use crate::admin::profile;
 use crate::clock;
 use crate::disk::fullness::Fullness;
 use crate::disk::{stored, wal_thread};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
+use crate::measure::profile;
 use dendra_engine::vfs::Ownership;
 use dendra_engine::{Maintained, Maintenance};
 use dendra_node::EndedValues;

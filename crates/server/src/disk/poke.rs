@@ -9,7 +9,7 @@
 //!
 //! Not here: the work (`maintenance.rs`, `scrub.rs`).
 
-use crate::admin::profile::Lock;
+use crate::measure::profile::Lock;
 use std::sync::Condvar;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

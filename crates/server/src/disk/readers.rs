@@ -12,15 +12,15 @@
 //! Not here: which job is next (`store_pool.rs`).
 //! See: docs/overload.md.
 
-use crate::admin::metrics::OpLabel;
-use crate::admin::profile;
-use crate::admin::stages::{RequestStage, Stages};
 use crate::clock;
 use crate::disk::page::look;
 use crate::disk::store_pool::ReadClass;
 use crate::disk::work::{PoolAnswer, StoreJob, StoreWork};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
+use crate::measure::metrics::OpLabel;
+use crate::measure::profile;
+use crate::measure::stages::{RequestStage, Stages};
 use dendra_base::Key;
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Lookup};

@@ -16,11 +16,11 @@
 //! Not here: the work of a slice (crate `engine`), repairs (crate `node`).
 //! See: docs/operating.md, "Damage".
 
-use crate::admin::profile;
 use crate::clock;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
+use crate::measure::profile;
 use dendra_base::Space;
 use dendra_engine::{DamagedSpan, Maintained, ScrubStats};
 use dendra_node::step::LostSpan;

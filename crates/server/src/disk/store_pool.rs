@@ -21,12 +21,12 @@
 //! Not here: the threads (`readers.rs`), reads that do not block (`alone.rs` asks the engine
 //! itself). See: docs/overload.md.
 
-use crate::admin::profile::Lock;
-use crate::admin::stages::Stages;
 use crate::clock;
 use crate::disk::work::{StoreJob, StoreWork};
 use crate::event_loop::overload::Overload;
 use crate::limits;
+use crate::measure::profile::Lock;
+use crate::measure::stages::Stages;
 use dendra_node::standing::Crowding;
 use std::collections::VecDeque;
 use std::sync::Condvar;
@@ -272,7 +272,7 @@ impl StorePool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::stages::Watch;
+    use crate::measure::stages::Watch;
     use crate::waiting::scan_job::ScanJob;
     use dendra_base::Key;
     use dendra_node::compare::shared::SharedRecords;

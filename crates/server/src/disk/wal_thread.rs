@@ -18,12 +18,12 @@
 //! `deliver` from here).
 //! See: docs/overload.md, crate `engine`.
 
-use crate::admin::profile;
 use crate::disk::bell::Woken;
 use crate::disk::import::IMPORT_LANE;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::{Phase, Shared};
 use crate::limits;
+use crate::measure::profile;
 use dendra_engine::{Error, WriteOutcome};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -5,9 +5,9 @@
 //!
 //! Not here: the queue (`store_pool.rs`), the threads (`readers.rs`).
 
-use crate::admin::metrics::RefusalCause;
-use crate::admin::stages::Watch;
 use crate::disk::page::Page;
+use crate::measure::metrics::RefusalCause;
+use crate::measure::stages::Watch;
 use crate::waiting::finished::Finished;
 use crate::waiting::scan_job::ScanJob;
 use dendra_base::{Cell, Key};

@@ -11,9 +11,9 @@
 //!
 //! Not here: the work of a backend (`backend.rs`), the end of an operation (`finished.rs`).
 
-use crate::admin::metrics::{OpLabel, RefusalCause};
-use crate::admin::stages::Watch;
 use crate::limits;
+use crate::measure::metrics::{OpLabel, RefusalCause};
+use crate::measure::stages::Watch;
 use crate::waiting::finished::Finished;
 use crate::waiting::room::{Room, Rooms};
 use crate::waiting::seat::Seat;

@@ -14,8 +14,8 @@
 //! Not here: the meaning of the events (`thread/mod.rs`).
 //! See: docs/overload.md.
 
-use crate::admin::profile::Lock;
 use crate::disk::work::PoolAnswer;
+use crate::measure::profile::Lock;
 use crate::waiting::connection_gate::ConnectionPlace;
 use dendra_engine::WriteOutcome;
 use dendra_node::Layout;

@@ -11,7 +11,6 @@
 //!
 //! Not here: state of one event loop (`thread/mod.rs`), of one connection (`connection/`).
 
-use crate::admin::metrics::LoopMetrics;
 use crate::audit::Audit;
 use crate::border_watch::BorderWatch;
 use crate::disk::bell::Bell;
@@ -23,6 +22,7 @@ use crate::disk::versions::VersionClock;
 use crate::event_loop::mailbox::Mailbox;
 use crate::event_loop::overload::Overload;
 use crate::front::desk::FrontDesk;
+use crate::measure::metrics::LoopMetrics;
 use crate::peers::Cluster;
 use crate::rights::Rights;
 use crate::settings::Settings;

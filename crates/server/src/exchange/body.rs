@@ -17,12 +17,12 @@
 //! `wire`).
 //! See: docs/overload.md.
 
-use crate::admin::metrics::{CapacityShare, RefusalCause};
-use crate::admin::stages::Watch;
 use crate::event_loop::thread::EventLoop;
 use crate::exchange::input::Input;
 use crate::exchange::socket::{ConnectionEnd, Expecting, Socket};
 use crate::limits;
+use crate::measure::metrics::{CapacityShare, RefusalCause};
+use crate::measure::stages::Watch;
 use crate::rights::StandingLogin;
 use crate::waiting::room::{Room, Rooms, Turnover};
 use crate::waiting::status::{self, AnswerTerms};

@@ -218,7 +218,7 @@ fn chunk(out: Vec<u8>, end: Option<WalkEnd>, has_records: bool) -> ScanChunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::stages::Watch;
+    use crate::measure::stages::Watch;
     use dendra_base::{Cell, Kind, Version};
 
     fn range(end: Option<&'static [u8]>, is_reverse: bool) -> Range {

@@ -22,14 +22,14 @@
 //! Not here: the meaning of the bytes, and the waits of a connection (`connection/`).
 //! See: docs/overload.md, "Classes and their shares" and "Clients that hang up".
 
-use crate::admin::metrics::OpLabel;
-use crate::admin::stages::{Unsent, Watch};
 use crate::clock;
 use crate::event_loop::giving_way::WayPlace;
 use crate::event_loop::thread::EventLoop;
 use crate::exchange::input::Input;
 use crate::exchange::turn_work::{TurnWork, body_piece};
 use crate::limits;
+use crate::measure::metrics::OpLabel;
+use crate::measure::stages::{Unsent, Watch};
 use crate::rights::GrantUse;
 use crate::tls::ByteStream;
 use crate::waiting::room::{Room, Turnover};

@@ -13,8 +13,8 @@
 
 use super::gauges::{FrontGauges, FrontKind};
 use super::papers::StorePapers;
-use crate::admin::profile::Lock;
 use crate::limits;
+use crate::measure::profile::Lock;
 use dendra_base::Consistency;
 use dendra_stores::{PageRead, PointRead, RecordWrite, StoreShape};
 use dendra_wire::Refusal;

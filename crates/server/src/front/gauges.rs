@@ -5,9 +5,9 @@
 //!
 //! Not here: names of metrics (`admin/exposition/table.rs`), the looks (`threads.rs`).
 
-use crate::admin::profile::Lock;
-use crate::admin::tally::{Histogram, labels};
 use crate::limits;
+use crate::measure::profile::Lock;
+use crate::measure::tally::{Histogram, labels};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 

@@ -15,12 +15,12 @@
 
 use super::desk::{FrontDesk, FrontWork, not_offered};
 use super::scan::{self, FrontWalk};
-use crate::admin::metrics::RefusalCause;
-use crate::admin::stages::RequestStage;
 use crate::event_loop::handover::{Held, KeyRequest, PendingOperation};
 use crate::event_loop::thread::EventLoop;
 use crate::exchange::socket::{ConnectionEnd, HangUpReaction, Socket};
 use crate::limits;
+use crate::measure::metrics::RefusalCause;
+use crate::measure::stages::RequestStage;
 use crate::waiting::finished::Finished;
 use crate::waiting::seat::{WaitLimit, WakeReason};
 use crate::waiting::status::AnswerTerms;

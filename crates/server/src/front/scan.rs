@@ -7,11 +7,11 @@
 //! See: docs/stores.md, docs/api.md, section "Many keys".
 
 use super::desk::{FrontDesk, FrontWork, not_offered};
-use crate::admin::metrics::RefusalCause;
 use crate::event_loop::handover::ChunkTerms;
 use crate::exchange::pages::{PagedBackend, PagedScan};
 use crate::exchange::socket::{HangUpReaction, Socket};
 use crate::limits;
+use crate::measure::metrics::RefusalCause;
 use crate::waiting::finished::Finished;
 use crate::waiting::seat::WaitLimit;
 use dendra_base::peer::Range;

@@ -16,12 +16,12 @@
 
 use super::desk::{FrontDesk, FrontJob, FrontWork};
 use super::gauges::LookFailure;
-use crate::admin::metrics::RefusalCause;
 use crate::clock;
 use crate::disk::work::PoolAnswer;
 use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::Shared;
 use crate::limits;
+use crate::measure::metrics::RefusalCause;
 use crate::retry_after::{disk_full_after_s, retry_after_s};
 use crate::waiting::finished::Finished;
 use dendra_base::{Consistency, Known};

@@ -239,7 +239,7 @@ fn open_engine(
     front: Option<Arc<FrontDesk>>,
     starting: &Starting,
 ) -> Result<Shared, StartError> {
-    dendra_engine::observe_waits(admin::profile::watched);
+    dendra_engine::observe_waits(crate::measure::profile::watched);
     let began_us = clock::monotonic_us();
     let folder = vfs.describe();
     let in_folder = |reason: String| StartError::Folder {

@@ -15,11 +15,11 @@
 
 use super::scan::{self, ClusterWalk};
 use super::{Agent, waiting};
-use crate::admin::metrics::RefusalCause;
-use crate::admin::stages::RequestStage;
 use crate::event_loop::handover::{Held, KeyRequest, PendingOperation};
 use crate::event_loop::thread::EventLoop;
 use crate::exchange::socket::{ConnectionEnd, Socket};
+use crate::measure::metrics::RefusalCause;
+use crate::measure::stages::RequestStage;
 use crate::waiting::seat::WakeReason;
 use crate::waiting::status::AnswerTerms;
 use bytes::Bytes;

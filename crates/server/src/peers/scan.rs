@@ -16,11 +16,11 @@
 //! See: docs/api.md, section "Many keys".
 
 use super::{Agent, waiting};
-use crate::admin::metrics::RefusalCause;
 use crate::event_loop::handover::ChunkTerms;
 use crate::exchange::pages::{PagedBackend, PagedScan};
 use crate::exchange::socket::Socket;
 use crate::limits;
+use crate::measure::metrics::RefusalCause;
 use crate::waiting::finished::Finished;
 use dendra_base::peer::Range;
 use dendra_node::step::Event;

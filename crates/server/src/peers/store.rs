@@ -16,10 +16,10 @@
 //! See: docs/protocol.md, "Rules".
 
 use super::agent::AgentWorld;
-use crate::admin::metrics::RefusalCause;
 use crate::disk::page::Page;
 use crate::disk::work::StoreWork;
 use crate::event_loop::thread::{EventLoop, Target};
+use crate::measure::metrics::RefusalCause;
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;

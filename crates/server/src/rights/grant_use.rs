@@ -9,8 +9,8 @@
 //! (`disk/stored.rs`).
 //! See: docs/api.md, section "Quotas".
 
-use crate::admin::tally::labels;
 use crate::limits;
+use crate::measure::tally::labels;
 use crate::meter::Meter;
 use dendra_wire::Refusal;
 use dendra_wire::rights::{Grant, Quota};

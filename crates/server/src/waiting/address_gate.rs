@@ -15,8 +15,8 @@
 //! Not here: the gate of all connections (`connection_gate.rs`).
 //! See: docs/overload.md.
 
-use crate::admin::profile::Lock;
 use crate::limits;
+use crate::measure::profile::Lock;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;

@@ -12,7 +12,7 @@
 //!
 //! Not here: the bytes of an answer (`answers.rs`), where a connection waits (`seat.rs`).
 
-use crate::admin::metrics::RefusalCause;
+use crate::measure::metrics::RefusalCause;
 use crate::waiting::scan_job::ScanJob;
 use bytes::Bytes;
 use dendra_base::Cell;

@@ -12,8 +12,8 @@
 //! Not here: the bytes themselves (crate `wire`, `http::response`), refusals of unreadable
 //! requests. See: docs/api.md.
 
-use crate::admin::metrics::RefusalCause;
 use crate::limits;
+use crate::measure::metrics::RefusalCause;
 use crate::retry_after::{disk_full_after_s, retry_after_s};
 use dendra_base::{CellRef, Consistency, Durability, Quorum};
 use dendra_node::{Known, Outcome};

@@ -71,7 +71,7 @@ const UNSAFE: [&str; 5] = [
     "crates/engine/src/memtable/",
     "crates/engine/src/vfs/os.rs",
     "crates/server/src/disk/large.rs",
-    "crates/server/src/admin/profile/",
+    "crates/server/src/measure/profile/",
 ];
 
 const ENDINGS: [&str; 7] = [

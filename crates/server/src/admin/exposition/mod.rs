@@ -8,7 +8,7 @@
 //! 1. A scrape reads; it resets no counter and makes no request wait.
 //! 2. Documents name metrics as the table does (`tests.rs`).
 //!
-//! Not here: the metrics themselves (`table.rs`), the counters (`admin/metrics.rs`), the route
+//! Not here: the metrics themselves (`table.rs`), the counters (`measure/metrics.rs`), the route
 //! (`admin/mod.rs`).
 //! See: docs/overload.md.
 

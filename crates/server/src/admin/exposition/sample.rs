@@ -5,7 +5,7 @@
 //!
 //! Not here: their sources (`scrape.rs`), their text (`metric.rs`).
 
-use crate::admin::metrics::{BUCKETS_NS, Histogram, LoopCounter};
+use crate::measure::metrics::{BUCKETS_NS, Histogram, LoopCounter};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The samples of one metric; `None` = the node lacks the part that has them.

@@ -7,15 +7,15 @@
 
 use super::process::OwnProcess;
 use super::sample::{MetricReading, SummedTimes, one, rows};
-use crate::admin::metrics::{
-    CLASSES, CapacityShare, Histogram, LoopCounter, LoopMetrics, OpLabel, PeerTally, RefusalCause,
-};
-use crate::admin::stages::RequestStage;
 use crate::audit::Audit;
 use crate::clock;
 use crate::event_loop::shared::Shared;
 use crate::front::desk::FrontDesk;
 use crate::front::gauges::FrontKind;
+use crate::measure::metrics::{
+    CLASSES, CapacityShare, Histogram, LoopCounter, LoopMetrics, OpLabel, PeerTally, RefusalCause,
+};
+use crate::measure::stages::RequestStage;
 use crate::peers::{Cluster, PeerGauges};
 use crate::rights::{GrantUse, QuotaKind, Rights};
 use crate::tls::Tls;

@@ -16,9 +16,9 @@
 use super::metric::{Metric, counter, gauge, histogram, info};
 use super::sample::{load, one, rows};
 use super::scrape::{scrub_age_s, standing_us};
-use crate::admin::stages::REQUESTS_PER_SAMPLE;
 use crate::clock;
 use crate::limits::FRONT_UNDER_WAY_MAX;
+use crate::measure::stages::REQUESTS_PER_SAMPLE;
 use dendra_node::hlc;
 
 /// A table is read in columns: rustfmt would make six lines of a row.

@@ -15,7 +15,7 @@
 //! Not here: the waits themselves (`mod.rs`), the length of a pause (crate `node`, `admission/`).
 //! See: docs/api.md, "Deadlines and overload".
 
-use crate::admin::metrics::RefusalCause;
+use crate::measure::metrics::RefusalCause;
 
 /// The state of the request in front. Nothing, until the first look at it.
 #[derive(Debug, Default)]

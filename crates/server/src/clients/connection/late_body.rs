@@ -16,11 +16,11 @@
 use super::Connection;
 use super::in_front::RequestInFront;
 use super::refused::is_worth_waiting;
-use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
-use crate::admin::stages::Watch;
 use crate::event_loop::handover::SentValue;
 use crate::exchange::body::{Collected, NoBody, PendingBody};
 use crate::exchange::socket::{ConnectionEnd, Linger};
+use crate::measure::metrics::{CapacityShare, OpLabel, RefusalCause};
+use crate::measure::stages::Watch;
 use crate::waiting::status::{self, AnswerTerms};
 use bytes::Bytes;
 use dendra_base::Key;

@@ -29,8 +29,6 @@ mod requests;
 mod scan;
 
 use self::in_front::RequestInFront;
-use crate::admin::metrics::OpLabel;
-use crate::admin::stages::{RequestStage, Watch};
 use crate::audit::AuditEvent;
 use crate::clients::answers::Answers;
 use crate::clients::backend::Backend;
@@ -41,6 +39,8 @@ use crate::event_loop::thread::{ConnectionGuard, EventLoop};
 use crate::exchange::body::{self, BodyReader, PendingBody};
 use crate::exchange::socket::{ConnectionEnd, Expecting, Linger, Socket};
 use crate::limits;
+use crate::measure::metrics::OpLabel;
+use crate::measure::stages::{RequestStage, Watch};
 use crate::peers::{self, Answered, PendingAsk, PendingLink};
 use crate::rights::{ShownNames, StandingLogin};
 use crate::tls::ByteStream;

@@ -10,10 +10,10 @@
 //! See: docs/api.md, "Errors".
 
 use super::{Connection, FrontStep, NextWait};
-use crate::admin::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::exchange::body::BodyReader;
 use crate::exchange::socket::Linger;
 use crate::limits;
+use crate::measure::metrics::{CapacityShare, OpLabel, RefusalCause};
 use crate::waiting::status;
 use dendra_wire::Refusal;
 use dendra_wire::http::response::Style;

@@ -19,12 +19,12 @@
 
 use super::login::{PEER_PATHS, is_guarded, no_tokens};
 use super::{Connection, FrontStep, NextWait, PendingScan};
-use crate::admin::metrics::{OpLabel, RefusalCause};
-use crate::admin::stages::{RequestStage, Watch};
 use crate::clients::answers::{self, Answers};
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::event_loop::shared::Phase;
 use crate::exchange::body::{BodyReader, Inflow, PendingBody};
+use crate::measure::metrics::{OpLabel, RefusalCause};
+use crate::measure::stages::{RequestStage, Watch};
 use crate::peers;
 use crate::retry_after::retry_after_s;
 use crate::waiting::room::Room;

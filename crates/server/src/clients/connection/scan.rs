@@ -22,11 +22,11 @@
 //! See: docs/api.md, section "Many keys".
 
 use super::{Connection, PendingScan};
-use crate::admin::metrics::OpLabel;
 use crate::clients::answers::Answers;
 use crate::event_loop::handover::{ChunkTerms, NoChunk, WalkEnd};
 use crate::event_loop::thread::EventLoop;
 use crate::exchange::socket::ConnectionEnd;
+use crate::measure::metrics::OpLabel;
 use dendra_wire::http::response::{self, ScanEnd};
 use std::rc::Rc;
 

@@ -24,11 +24,11 @@
 //! See: docs/overload.md.
 
 use super::{EventLoop, RECORD_HEAD_BYTES_MAX, Target, WaitingOrder};
-use crate::admin::metrics::RefusalCause;
 use crate::disk::orders::Cancelled;
 use crate::disk::{orders, wal_thread};
 use crate::event_loop::mailbox::LoopEvent;
 use crate::limits;
+use crate::measure::metrics::RefusalCause;
 use crate::waiting::seat::Seat;
 use dendra_base::{CellRef, Key};
 use dendra_engine::{Batch, Durability, Guard, Submitted, WriteOutcome};

@@ -22,9 +22,6 @@
 
 mod log;
 
-use crate::admin::metrics::{LoopMetrics, OpLabel, RefusalCause};
-use crate::admin::profile;
-use crate::admin::stages::{SampleDraw, Watch};
 use crate::clock::{self, ClockReading};
 use crate::disk::work::{PoolAnswer, StoreJob, StoreWork};
 use crate::disk::{orders, wal_thread};
@@ -34,6 +31,9 @@ use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::shared::{LoopHandle, Phase, Shared};
 use crate::front::desk::{FrontDesk, FrontJob, FrontWork};
 use crate::limits;
+use crate::measure::metrics::{LoopMetrics, OpLabel, RefusalCause};
+use crate::measure::profile;
+use crate::measure::stages::{SampleDraw, Watch};
 use crate::peers::{Agent, routes};
 use crate::tls::ByteStream;
 use crate::waiting::connection_gate::ConnectionPlace;

@@ -17,9 +17,9 @@
 //!
 //! Not here: names and help texts for Prometheus (`exposition/`).
 
-use crate::admin::stages::Stages;
-use crate::admin::tally::labels;
-pub(crate) use crate::admin::tally::{BUCKETS_NS, Histogram, LoopCounter, OpLabel};
+use crate::measure::stages::Stages;
+use crate::measure::tally::labels;
+pub(crate) use crate::measure::tally::{BUCKETS_NS, Histogram, LoopCounter, OpLabel};
 use dendra_node::limits::MEMBERS_MAX;
 use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
 use dendra_node::{MemberIndex, PeerHealth, Round, RoundStats};

@@ -20,7 +20,7 @@
 //! 3. Handler and hooks touch only the stack of their own thread and preallocated slots: they do
 //!    not allocate, lock or unwind.
 //!
-//! Not here: flame graphs (`crates/flame`), the routes (`routes.rs`).
+//! Not here: flame graphs (`crates/flame`), the routes (`admin/profile.rs`).
 //! See: docs/lab/profiles.md.
 
 mod alloc;
@@ -29,7 +29,6 @@ mod frames;
 mod lock;
 mod measure;
 mod roster;
-pub(crate) mod routes;
 mod sampler;
 mod slots;
 mod stack;

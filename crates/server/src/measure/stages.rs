@@ -20,8 +20,8 @@
 //! Not here: the time of whole requests, which is measured on each of them (`metrics.rs`); names
 //! and help texts (`exposition/`). See: docs/lab/profiles.md, section "Stages".
 
-use crate::admin::tally::{Histogram, OpLabel, labels};
 use crate::clock;
+use crate::measure::tally::{Histogram, OpLabel, labels};
 use std::cell::Cell;
 
 /// One request in so many is measured stage by stage. Four to six readings of the clock, 150 ns,

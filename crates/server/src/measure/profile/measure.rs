@@ -2,7 +2,7 @@
 //!
 //! Not here: how it is measured (`sampler.rs`, `alloc.rs`, `lock.rs`).
 
-use crate::admin::tally::labels;
+use crate::measure::tally::labels;
 
 labels! {
     /// The measures of a capture: their names are in the paths of the admin plane.

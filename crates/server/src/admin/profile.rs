@@ -12,12 +12,12 @@
 //! 1. The admin plane goes on answering while a profile is taken.
 //! 2. Every refusal is one sentence that names the way out.
 //!
-//! Not here: taking it (`mod.rs`), drawing it (`crates/flame`).
+//! Not here: taking it (`measure/profile/`), drawing it (`crates/flame`).
 //! See: docs/api.md, section "Admin plane".
 
-use super::{Measure, NoProfile, Profile, Unit, capture};
 use crate::admin::numbers;
 use crate::limits::PROFILE_SECONDS_MAX;
+use crate::measure::profile::{Measure, NoProfile, Profile, Unit, capture};
 use axum::extract::{Path, Query};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
