@@ -1,8 +1,8 @@
 //! Any bytes as the record of an epoch, or as a vote: what is read has one form.
 #![no_main]
 
-use dendra_node::topology::chain::VoteNote;
-use dendra_node::topology::record::EpochRecord;
+use dendra_ownership::epoch::chain::VoteNote;
+use dendra_ownership::epoch::record::EpochRecord;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

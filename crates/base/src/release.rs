@@ -13,7 +13,7 @@
 //!    before it can be started again on the same folders until the version is raised.
 //! 2. The version in force never falls.
 //!
-//! Not here: where the version in force is kept (crate `node`, `epoch/record/`), the handshake
+//! Not here: where the version in force is kept (crate `ownership`, `epoch/record/`), the handshake
 //! (crate `wire`).
 //! See: docs/decisions/0036-one-version-for-a-cluster.md.
 

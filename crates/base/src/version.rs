@@ -15,7 +15,7 @@
 //!    `successor_from`, and for the number 0 the two are one.
 //!
 //! Not here: where versions come from (the hybrid clock in crate `node`), where a cluster keeps its
-//! least successor number (crate `node`, `epoch/record/`).
+//! least successor number (crate `ownership`, `epoch/record/`).
 //! See: docs/decisions/0001-one-merge-rule.md, docs/decisions/0047-another-clusters-etags.md.
 
 use std::cmp::Ordering;

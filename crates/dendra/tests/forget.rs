@@ -14,8 +14,8 @@
 //! Invariants
 //! 1. No wait is for a time: each is for a state, and none gives up before `PATIENCE`.
 //!
-//! Not here: the rules (crate `node`, `tests/twin`), proposals (crate `node`, `tests/steward`), the
-//! purges of a folder (crate `engine`, `ages.rs`, `foreign.rs`). See:
+//! Not here: the rules (crate `node`, `tests/twin`), proposals (crate `ownership`,
+//! `tests/steward`), the purges of a folder (crate `engine`, `ages.rs`, `foreign.rs`). See:
 //! docs/protocol.md, "Horizons", docs/operating.md.
 
 mod support;

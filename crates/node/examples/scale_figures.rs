@@ -14,12 +14,12 @@
 //! (`ring_figures.rs`).
 //! See: docs/scale.md.
 
-use dendra_node::limits::MOVES_SIDE_BY_SIDE;
-use dendra_node::ring::plan::{WantedMember, WantedMembers, plan};
-use dendra_node::ring::table::MemberId;
-use dendra_node::topology::drive::{MoveArrived, next_step};
-use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
-use dendra_node::{Layout, Member, Topology};
+use dendra_ownership::epoch::drive::{MoveArrived, next_step};
+use dendra_ownership::epoch::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
+use dendra_ownership::limits::MOVES_SIDE_BY_SIDE;
+use dendra_ownership::ring::plan::{WantedMember, WantedMembers, plan};
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::{Layout, Member, Topology};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 

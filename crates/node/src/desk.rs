@@ -29,10 +29,11 @@ use crate::limits::{EARLY_ASKS_MAX, EPOCH_LEARN_US, ORDERS_MAX, PEER_ASKS_MAX, R
 use crate::purpose::{OpId, Purpose, Recipient, Requester, WalkId};
 use crate::replica::job::ProtocolJob;
 use crate::rounds::RoundStats;
-use crate::step::{AskId, Asker, Effect, Now, StoreFailure, StoreTicket};
+use crate::step::{AskId, Asker, Effect, StoreFailure, StoreTicket};
 use crate::walls::Walls;
 use crate::write_queues::WriteQueues;
 use bytes::Bytes;
+use dendra_base::Now;
 use dendra_base::peer::{Answer, Ask, Range, Readiness, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key, Prng};
 use dendra_ownership::layout::{Fence, Layout};

@@ -18,7 +18,7 @@
 
 use crate::desk::Desk;
 use crate::ledger::Ledger;
-pub use dendra_ownership::confirmed::{Confirmed, HeldBack, next_floor};
+use dendra_ownership::confirmed::{Confirmed, HeldBack};
 
 /// The operations and orders that one loop had under way when it adopted its epoch.
 #[derive(Debug, Default)]

@@ -84,18 +84,6 @@ pub use admission::{
 pub use compare::findings::{CopyDifference, LookOrder, LookReport, PairLook, PairState};
 pub use compare::progress::{CompareReport, Comparisons};
 pub use config::NodeConfig;
-pub use dendra_ownership::loss::WalkPart;
-pub use dendra_ownership::{
-    BadMember, BadTopology, Fence, Layout, Member, MemberIndex, Membership, Partition, Ring,
-    Steward, Topology, Twin, layout, member, membership, ring, steward,
-};
-
-/// Until all importers are switched.
-pub mod topology {
-    pub use dendra_ownership::epoch::*;
-    pub use dendra_ownership::topology::*;
-}
-
 pub use ended::EndedValues;
 pub use foreground::Foregrounds;
 pub use health::PeerHealth;

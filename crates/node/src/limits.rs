@@ -6,7 +6,7 @@
 //! Not here: sizes that all crates share (crate `base`), queues and buffers of the server.
 //! See: docs/overload.md.
 
-pub use dendra_ownership::limits::*;
+use dendra_ownership::limits::MEMBERS_MAX;
 
 /// Two wall clocks further apart than this do not agree. Generous beside any working clock
 /// synchronisation, small beside the ends of values that a wrong clock would shift.

@@ -35,7 +35,7 @@ use crate::coordinator::scan::{ScanOp, Scanning};
 use crate::coordinator::stage::{Stage, WaitFor};
 use crate::coordinator::{Breadth, Intent, Op};
 use crate::desk::{Desk, Order, Turn};
-use crate::forgetting::{Confirmed, Forgetting, HeldBack};
+use crate::forgetting::Forgetting;
 use crate::health::PeerHealth;
 use crate::hints::{self, Keeper};
 use crate::ledger::{Ledger, NEVER};
@@ -49,13 +49,13 @@ use crate::purpose::{OpId, Purpose, Walker};
 use crate::repair::Repairer;
 use crate::replica;
 use crate::rounds::RoundStats;
-use crate::step::{
-    AskId, ClientTicket, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
-};
+use crate::step::{AskId, ClientTicket, Effect, Event, StoreFailure, StoreOutcome, StoreTicket};
 use crate::write_queues::PassedWrite;
 use bytes::Bytes;
+use dendra_base::Now;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
 use dendra_base::{Cell, Quorum, Version};
+use dendra_ownership::confirmed::{Confirmed, HeldBack};
 use dendra_ownership::layout::Layout;
 use dendra_ownership::loss::{NoLoss, RepairLoss};
 use dendra_ownership::member::MemberIndex;

@@ -27,7 +27,6 @@ use crate::compare::findings::LookOrder;
 use crate::compare::survey::{Survey, Surveyed};
 use crate::outcome::Outcome;
 use bytes::Bytes;
-pub use dendra_base::Now;
 use dendra_base::peer::{Answer, Ask, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, Guard, Key, Quorum, Version};
 use dendra_ownership::layout::Layout;

@@ -13,7 +13,7 @@
 //!
 //! Not here: timers (the runtime's, used by the sweep of a lane), the hybrid clock (crate `node`).
 
-use dendra_node::step::Now;
+use dendra_base::Now;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};
 

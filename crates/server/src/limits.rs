@@ -326,7 +326,7 @@ pub const LINK_OUT_BYTES_MAX: usize = 32 << 20;
 pub const LINK_OUT_BYTES_PAUSE: usize = 1 << 20;
 /// From the first packet of a link to the end of its handshake.
 pub const LINK_OPEN_TIMEOUT: Duration =
-    Duration::from_micros(dendra_node::limits::LINK_OPEN_TIMEOUT_US);
+    Duration::from_micros(dendra_ownership::limits::LINK_OPEN_TIMEOUT_US);
 /// Links of askers that have not proven yet that they know the secret, all loops together. A member
 /// proves it within a round trip. Ten thousand strangers a second that hold on leave it fifty
 /// milliseconds.

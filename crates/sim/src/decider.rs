@@ -5,10 +5,12 @@
 //!
 //! Not here: the real one (crate `node`), the world around it (`world/`).
 
-use dendra_node::forgetting::{Confirmed, HeldBack};
-use dendra_node::repair::loss::{NoLoss, RepairLoss};
-use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{Fence, Hlc, Layout, MemberIndex, Partition};
+use dendra_base::Now;
+use dendra_node::Hlc;
+use dendra_node::step::{Effect, Event};
+use dendra_ownership::confirmed::{Confirmed, HeldBack};
+use dendra_ownership::loss::{NoLoss, RepairLoss};
+use dendra_ownership::{Fence, Layout, MemberIndex, Partition};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@
 
 #![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
 
-use dendra_node::limits::MEMBERS_MAX;
+use dendra_ownership::limits::MEMBERS_MAX;
 use dendra_sim::check::Rule;
 use dendra_sim::check::linear::Searches;
 use dendra_sim::draws::SeedWorld;

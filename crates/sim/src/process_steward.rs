@@ -6,13 +6,14 @@
 //! Not here: how its effects are carried out (`world/town/home.rs`).
 
 use crate::store::StoreWrite;
-use dendra_node::membership::identity::Peer;
-use dendra_node::ring::table::MemberId;
-use dendra_node::steward::face::AcceptedLoss;
-use dendra_node::steward::places::PeerPlaces;
-use dendra_node::steward::step::{StewardEffect, StewardEvent};
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Fence, Hlc, Layout, MemberIndex, Membership, Steward, Topology};
+use dendra_node::Hlc;
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::membership::identity::Peer;
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::face::AcceptedLoss;
+use dendra_ownership::steward::places::PeerPlaces;
+use dendra_ownership::steward::step::{StewardEffect, StewardEvent};
+use dendra_ownership::{Fence, Layout, MemberIndex, Membership, Steward, Topology};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 

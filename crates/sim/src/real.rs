@@ -6,13 +6,12 @@
 //! Not here: decisions (crate `node`).
 
 use crate::decider::{Decider, DeciderSetup};
-use dendra_node::forgetting::{Confirmed, HeldBack};
-use dendra_node::repair::loss::{NoLoss, RepairLoss};
-use dendra_node::step::{Effect, Event, Now};
-use dendra_node::{
-    Comparisons, EndedValues, Foregrounds, HintRoom, MemberIndex, Node, NodeConfig, Partition,
-    Walls,
-};
+use dendra_base::Now;
+use dendra_node::step::{Effect, Event};
+use dendra_node::{Comparisons, EndedValues, Foregrounds, HintRoom, Node, NodeConfig, Walls};
+use dendra_ownership::confirmed::{Confirmed, HeldBack};
+use dendra_ownership::loss::{NoLoss, RepairLoss};
+use dendra_ownership::{MemberIndex, Partition};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

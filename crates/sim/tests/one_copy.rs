@@ -2,9 +2,10 @@
 //!
 //! One member, one copy: the store's own order is the order. Only the shell can go wrong.
 
+use dendra_base::Now;
 use dendra_base::peer::{Condition, Operation};
 use dendra_base::{CellRef, Guard, Key, Quorum, Version};
-use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreOutcome};
+use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome};
 use dendra_node::{Hlc, Known, Outcome, RefusedBy};
 use dendra_sim::check::Rule;
 use dendra_sim::decider::{Decider, DeciderSetup};

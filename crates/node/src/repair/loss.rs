@@ -23,7 +23,7 @@ use super::enough::{GivenUp, has_the_only_copies, is_lost, missing, missing_in};
 use super::{Repair, Repairer};
 use crate::desk::Desk;
 use dendra_ownership::limits::LOSS_BLOCKS_MAX;
-pub use dendra_ownership::loss::{NoLoss, RepairLoss};
+use dendra_ownership::loss::{NoLoss, RepairLoss};
 use dendra_ownership::member::MemberIndex;
 use std::collections::BTreeSet;
 

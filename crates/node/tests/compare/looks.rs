@@ -10,8 +10,9 @@ use super::world::{Cluster, SECOND_US, promise, record, topology, two_alike, ver
 use dendra_base::{Cell, CellRef, Key};
 use dendra_node::limits::{COMPARE_TRIES_MAX, LOOK_AGAIN_US, LOOK_EXAMPLES_MAX};
 use dendra_node::step::Event;
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{CopyDifference, Layout, LookOrder, LookReport, MemberIndex, PairState};
+use dendra_node::{CopyDifference, LookOrder, LookReport, PairState};
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::{Layout, MemberIndex};
 use std::collections::BTreeMap;
 
 fn look(cluster: &mut Cluster, at: usize, with: &[usize]) {

@@ -12,13 +12,13 @@
 
 use super::support;
 use bytes::Bytes;
+use dendra_base::Now;
 use dendra_base::peer::{Answer, Ask};
 use dendra_base::{Cell, CellRef, Key, Space, Version};
 use dendra_node::compare::survey::Surveying;
-use dendra_node::step::{Asker, Effect, Event, Now, StoreFailure, StoreOutcome};
-use dendra_node::{
-    CompareReport, Comparisons, Hlc, Layout, MemberIndex, Node, NodeConfig, Topology,
-};
+use dendra_node::step::{Asker, Effect, Event, StoreFailure, StoreOutcome};
+use dendra_node::{CompareReport, Comparisons, Hlc, Node, NodeConfig};
+use dendra_ownership::{Layout, MemberIndex, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 pub(crate) const WALL_MS: u64 = 1_700_000_000_000;

@@ -25,12 +25,12 @@ mod support;
 mod words;
 
 use bytes::Bytes;
+use dendra_base::Now;
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, CellRef, Guard, Key, Kind, Quorum, Space, Version};
-use dendra_node::step::{
-    AskId, Asker, Effect, Event, Now, StoreFailure, StoreOutcome, StoreTicket,
-};
-use dendra_node::{HintRoom, Hlc, Layout, MemberIndex, Node, NodeConfig, Ring, Topology};
+use dendra_node::step::{AskId, Asker, Effect, Event, StoreFailure, StoreOutcome, StoreTicket};
+use dendra_node::{HintRoom, Hlc, Node, NodeConfig};
+use dendra_ownership::{Layout, MemberIndex, Ring, Topology};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;

@@ -3,10 +3,11 @@
 //! Not here: the events in it (`main.rs`).
 
 use super::{Stage, name, text};
+use dendra_base::clock::CLOCK_MIN;
 use dendra_base::peer::{Answer, Ask, Ballot, Readiness};
 use dendra_base::{Cell, Key, Kind, Space, Version};
-use dendra_node::hlc::CLOCK_MIN;
-use dendra_node::{MemberIndex, Outcome};
+use dendra_node::Outcome;
+use dendra_ownership::MemberIndex;
 use std::fmt::Write;
 
 impl Stage {

@@ -11,7 +11,8 @@ use dendra_base::limits::VALUE_BYTES_MAX_DEFAULT;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Refused};
 use dendra_node::limits::{PEER_ASKS_MAX, REPLICA_JOBS_MAX, SCANS_MAX, WALL_EXCHANGE_US};
 use dendra_node::step::{Effect, Event, StoreFailure};
-use dendra_node::{Known, MemberIndex, NodeConfig, Outcome};
+use dendra_node::{Known, NodeConfig, Outcome};
+use dendra_ownership::MemberIndex;
 
 /// The first of three members, with a clock ceiling: no version waits for one.
 fn bounded(set: impl FnOnce(&mut NodeConfig)) -> World {

@@ -1,8 +1,9 @@
 //! Up to when values have ended for everybody: by no single clock, and by none that was set now.
 
-use dendra_node::step::Now;
+use dendra_base::Now;
+use dendra_node::EndedValues;
 use dendra_node::walls::Walls;
-use dendra_node::{EndedValues, MemberIndex};
+use dendra_ownership::MemberIndex;
 
 const T: u64 = 1_767_225_600_000;
 const HOUR_MS: u64 = 3_600_000;

@@ -1,10 +1,10 @@
 //! Epochs of small clusters whose members are h1, h2 and so on.
 
-use dendra_node::ring::plan::{MovePlan, WantedMember, WantedMembers, plan, replacement};
-use dendra_node::ring::table::{MemberId, Move, Moving};
-use dendra_node::topology::drive::{MoveArrived, next_step};
-use dendra_node::topology::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
-use dendra_node::{Member, Partition, Topology};
+use dendra_ownership::epoch::drive::{MoveArrived, next_step};
+use dendra_ownership::epoch::record::{EpochMember, EpochRecord, MemberStatus, NewPlan};
+use dendra_ownership::ring::plan::{MovePlan, WantedMember, WantedMembers, plan, replacement};
+use dendra_ownership::ring::table::{MemberId, Move, Moving};
+use dendra_ownership::{Member, Partition, Topology};
 
 /// All positions of a plan move at once.
 pub(crate) const AT_ONCE: usize = 256;

@@ -13,10 +13,11 @@ use crate::epochs;
 use crate::world::{Asked, KEY, Page, SECOND_US, WALL_MS, World, put, version};
 use dendra_base::peer::{Answer, Ask, Condition, Readiness, Refused};
 use dendra_base::{Cell, CellRef, Key, Kind, Space};
-use dendra_node::ring::table::MemberId;
+use dendra_node::HintRoom;
 use dendra_node::step::{Effect, Event, StoreFailure, StoreOutcome};
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{HintRoom, Layout, MemberIndex};
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::{Layout, MemberIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

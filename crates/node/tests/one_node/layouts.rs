@@ -6,10 +6,10 @@
 use crate::epochs;
 use crate::world::record as record_of;
 use dendra_base::LeastSuccessor;
-use dendra_node::limits::MOVES_SIDE_BY_SIDE;
-use dendra_node::ring::table::MemberId;
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Layout, Partition};
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::limits::MOVES_SIDE_BY_SIDE;
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::{Layout, Partition};
 use std::collections::BTreeSet;
 
 /// Copies of each record.

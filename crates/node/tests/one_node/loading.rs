@@ -6,11 +6,11 @@ use crate::world::{Asked, WALL_MS, World, record, wrote};
 use bytes::Bytes;
 use dendra_base::Space;
 use dendra_base::peer::{Answer, Ask, Foreground, Readiness};
-use dendra_node::ring::Partition;
-use dendra_node::ring::table::{MemberId, Move};
 use dendra_node::step::{Effect, Event};
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Layout, MemberIndex};
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::ring::Partition;
+use dendra_ownership::ring::table::{MemberId, Move};
+use dendra_ownership::{Layout, MemberIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a source takes for a page.

@@ -3,7 +3,7 @@
 use crate::epochs;
 use crate::world::{Asked, KEY, SECOND_US, World, clock, put, record};
 use dendra_base::peer::{Answer, Ask, Ballot, Condition, Operation};
-use dendra_node::{Layout, MemberIndex};
+use dendra_ownership::{Layout, MemberIndex};
 
 /// A coordinator that owns no position of the key, and the old and the new owner: its only copy
 /// moves from the first to the second.

@@ -12,10 +12,10 @@ use crate::world::{Asked, KEY, World, from, record};
 use bytes::Bytes;
 use dendra_base::Cell;
 use dendra_base::peer::{Answer, Ask, Refused};
-use dendra_node::MemberIndex;
 use dendra_node::limits::SCAN_PATIENCE_US;
-use dendra_node::ring::table::MemberId;
 use dendra_node::step::Effect;
+use dendra_ownership::MemberIndex;
+use dendra_ownership::ring::table::MemberId;
 
 const OLD: MemberIndex = MemberIndex(1);
 const NEW: MemberIndex = MemberIndex(3);

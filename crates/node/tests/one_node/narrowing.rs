@@ -20,8 +20,9 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Operation, Refused};
 use dendra_base::{Cell, Key};
 use dendra_node::step::{Event, StoreFailure};
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Hlc, Layout, Outcome};
+use dendra_node::{Hlc, Outcome};
+use dendra_ownership::Layout;
+use dendra_ownership::epoch::record::EpochRecord;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

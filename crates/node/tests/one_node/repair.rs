@@ -14,11 +14,11 @@ use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Refused};
 use dendra_base::{Cell, CellRef, Guard, Key, Space};
 use dendra_node::limits::REPAIR_PAUSE_US;
-use dendra_node::ring::table::{MemberId, OwnerTable};
 use dendra_node::step::{Event, StoreFailure};
-use dendra_node::topology::PARTITIONS_DEFAULT;
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Layout, MemberIndex};
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::ring::table::{MemberId, OwnerTable};
+use dendra_ownership::topology::PARTITIONS_DEFAULT;
+use dendra_ownership::{Layout, MemberIndex};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -6,7 +6,8 @@ use crate::world::{Asked, World, clock, put};
 use dendra_base::Version;
 use dendra_base::peer::{Answer, Ask, Condition, Operation};
 use dendra_node::step::{Event, StoreOutcome};
-use dendra_node::{Foregrounds, MemberIndex, Round};
+use dendra_node::{Foregrounds, Round};
+use dendra_ownership::MemberIndex;
 use std::sync::Arc;
 
 /// The first of three members, which all own all.

@@ -9,8 +9,9 @@ use crate::world::{Asked, Page, SECOND_US, World, record, version};
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Ask, Range, Refused};
 use dendra_base::{Cell, CellRef, Key};
+use dendra_node::Outcome;
 use dendra_node::step::{Effect, Event, Paged};
-use dendra_node::{MemberIndex, Outcome};
+use dendra_ownership::MemberIndex;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,12 +14,14 @@
 
 use crate::support;
 use bytes::Bytes;
+use dendra_base::Now;
 use dendra_base::peer::{Answer, Ask, Condition, Operation, Range, Readiness, Stamp};
 use dendra_base::{Cell, CellRef, Guard, Key, Quorum, Version};
-use dendra_node::ring::table::MemberId;
-use dendra_node::step::{Asker, Effect, Event, LostSpan, Now, Paged, StoreFailure, StoreOutcome};
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Hlc, Layout, MemberIndex, Node, NodeConfig, Outcome};
+use dendra_node::step::{Asker, Effect, Event, LostSpan, Paged, StoreFailure, StoreOutcome};
+use dendra_node::{Hlc, Node, NodeConfig, Outcome};
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::{Layout, MemberIndex};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

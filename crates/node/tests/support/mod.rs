@@ -1,9 +1,9 @@
 //! The settings of nodes in tests; a test names those that differ.
 
-use dendra_node::limits::{
-    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, REPAIR_WAIT_US_DEFAULT,
-};
-use dendra_node::{Fence, HintRoom, Hlc, Layout, MemberIndex, NodeConfig, Walls};
+use dendra_node::limits::REPAIR_WAIT_US_DEFAULT;
+use dendra_node::{HintRoom, Hlc, NodeConfig, Walls};
+use dendra_ownership::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
+use dendra_ownership::{Fence, Layout, MemberIndex};
 use std::sync::Arc;
 
 /// The only loop of `me`: it keeps no hints, compares no records, and works on 16 operations at

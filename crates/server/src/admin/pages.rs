@@ -23,12 +23,14 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use dendra_base::Space;
 use dendra_engine::ScrubStats;
-use dendra_node::steward::face::{
+use dendra_node::{Comparisons, CopyDifference, PairLook, PairState};
+use dendra_ownership::MemberIndex;
+use dendra_ownership::epoch::record::{EpochChange, MemberStatus};
+use dendra_ownership::loss::WalkPart;
+use dendra_ownership::steward::face::{
     AcceptedLoss, ClusterStatus, DraftStep, HistoryEntry, HorizonHeld, HorizonState, LossDraft,
     LostEpochs, MemberState, PlanDraft, PlanState,
 };
-use dendra_node::topology::record::{EpochChange, MemberStatus};
-use dendra_node::{Comparisons, CopyDifference, MemberIndex, PairLook, PairState, WalkPart};
 use dendra_wire::percent;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -185,7 +185,7 @@ fn sentence_of(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dendra_node::MemberIndex;
+    use dendra_ownership::MemberIndex;
 
     #[test]
     fn a_read_without_an_answer_is_logged_as_a_sentence() {

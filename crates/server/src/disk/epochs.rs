@@ -10,15 +10,15 @@
 //!    other members.
 //! 2. A record of a later release is an error and never a gap.
 //!
-//! Not here: the bytes of a record (crate `node`, `epoch/record/`), other notes (`notes.rs`).
+//! Not here: the bytes of a record (crate `ownership`, `epoch/record/`), other notes (`notes.rs`).
 //! See: docs/format/notes.md.
 
 use dendra_base::{CellRef, Key, Kind, Space};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Cursor, Direction, Engine, Error, Flow, Lookup, Progress, Show};
-use dendra_node::limits::{EPOCH_PAGE_RECORDS_MAX, HISTORY_ENTRIES_MAX};
-use dendra_node::membership::identity;
-use dendra_node::topology::record::{BadRecord, EpochRecord};
+use dendra_ownership::epoch::record::{BadRecord, EpochRecord};
+use dendra_ownership::limits::{EPOCH_PAGE_RECORDS_MAX, HISTORY_ENTRIES_MAX};
+use dendra_ownership::membership::identity;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Bound;
@@ -256,7 +256,7 @@ mod tests {
     use dendra_base::Version;
     use dendra_engine::vfs::mem::MemVfs;
     use dendra_engine::{Batch, Guard, Identity, Options};
-    use dendra_node::{Member, Topology};
+    use dendra_ownership::{Member, Topology};
     use std::sync::Arc;
 
     fn opened(vfs: &MemVfs) -> Engine {

@@ -29,7 +29,7 @@ pub fn why_no_start(vfs: &dyn Vfs) -> io::Result<Option<String>> {
 mod tests {
     use super::*;
     use dendra_engine::vfs::MemVfs;
-    use dendra_node::membership::{Disowned, FolderVerdict};
+    use dendra_ownership::membership::{Disowned, FolderVerdict};
 
     fn disowned(sentence: &str, folder: FolderVerdict) -> Disowned {
         let sentence = sentence.to_owned();

@@ -9,7 +9,7 @@
 //! See: docs/protocol.md, "Damage".
 
 use dendra_engine::Engine;
-use dendra_node::ring::table::MemberId;
+use dendra_ownership::ring::table::MemberId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 

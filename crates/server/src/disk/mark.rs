@@ -10,11 +10,11 @@
 //! 1. A refused folder stays refused: its number of starts would catch up with the noted one. That
 //!    of a doubted folder does not rise.
 //!
-//! Not here: which refusal leads here (crate `node`, `membership/refusal.rs`).
+//! Not here: which refusal leads here (crate `ownership`, `membership/refusal.rs`).
 //! See: docs/format/folder.md, docs/operating.md, section "When a member's folder is lost".
 
 use dendra_engine::vfs::{Vfs, Wait, read_exact_at};
-use dendra_node::membership::{Disowned, FolderVerdict};
+use dendra_ownership::membership::{Disowned, FolderVerdict};
 use std::io;
 
 /// The file that keeps a folder from being started.

@@ -23,16 +23,16 @@ use dendra_engine::vfs::Wait;
 use dendra_engine::{
     Batch, Cursor, Direction, Engine, Error, Flow, Guard, Lookup, Show, WriteOutcome,
 };
-use dendra_node::Topology;
-use dendra_node::membership::identity::{
+use dendra_ownership::Topology;
+use dendra_ownership::epoch::chain::VoteNote;
+use dendra_ownership::epoch::record::{BadRecord, EpochRecord};
+use dendra_ownership::membership::identity::{
     self, FolderContent, FolderMembership, LOSSES_KEY, OWN_KEY, OwnNote, Peer, THROTTLE_KEY,
     VOTE_KEY,
 };
-use dendra_node::ring::table::MemberId;
-use dendra_node::steward::face::AcceptedLoss;
-use dendra_node::steward::messages::ThrottleOrder;
-use dendra_node::topology::chain::VoteNote;
-use dendra_node::topology::record::{BadRecord, EpochRecord};
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::face::AcceptedLoss;
+use dendra_ownership::steward::messages::ThrottleOrder;
 use std::ops::Bound;
 
 /// Why a node cannot start on its folder: a sentence.

@@ -277,7 +277,7 @@ mod tests {
     use dendra_base::Key;
     use dendra_node::compare::shared::SharedRecords;
     use dendra_node::compare::survey::{RangesBy, Survey};
-    use dendra_node::{Layout, Member, MemberIndex, Topology};
+    use dendra_ownership::{Layout, Member, MemberIndex, Topology};
     use std::sync::Arc;
 
     fn point(slot: u32) -> StoreJob {

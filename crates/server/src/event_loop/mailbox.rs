@@ -18,8 +18,8 @@ use crate::disk::work::PoolAnswer;
 use crate::measure::profile::Lock;
 use crate::waiting::connection_gate::ConnectionPlace;
 use dendra_engine::WriteOutcome;
-use dendra_node::Layout;
 use dendra_node::step::LostSpan;
+use dendra_ownership::Layout;
 use std::sync::Arc;
 use tokio::sync::Notify;
 

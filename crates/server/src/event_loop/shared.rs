@@ -34,7 +34,7 @@ use crate::waiting::unproven::UnprovenGauges;
 use dendra_engine::Engine;
 use dendra_engine::vfs::Vfs;
 use dendra_node::Gate;
-use dendra_node::membership::Disowned;
+use dendra_ownership::membership::Disowned;
 use dendra_wire::Hosts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};

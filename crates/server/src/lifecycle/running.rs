@@ -29,7 +29,7 @@ use crate::peers::{self, StartGate};
 use crate::start_error::{StartError, system};
 use dendra_engine::Error;
 use dendra_engine::vfs::Vfs;
-use dendra_node::membership::Disowned;
+use dendra_ownership::membership::Disowned;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;

@@ -34,7 +34,7 @@ use dendra_engine::vfs::Vfs;
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{Engine, Error, Identity};
 use dendra_node::Gate;
-use dendra_node::topology::record::EpochRecord;
+use dendra_ownership::epoch::record::EpochRecord;
 use dendra_stores::OuterStore;
 use std::io;
 use std::sync::Arc;

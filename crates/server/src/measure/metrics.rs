@@ -20,9 +20,10 @@
 use crate::measure::stages::Stages;
 use crate::measure::tally::labels;
 pub(crate) use crate::measure::tally::{BUCKETS_NS, Histogram, LoopCounter, OpLabel};
-use dendra_node::limits::MEMBERS_MAX;
 use dendra_node::rounds::{ROUND_BUCKETS_US, RoundTimes};
-use dendra_node::{MemberIndex, PeerHealth, Round, RoundStats};
+use dendra_node::{PeerHealth, Round, RoundStats};
+use dendra_ownership::MemberIndex;
+use dendra_ownership::limits::MEMBERS_MAX;
 
 labels! {
     /// Which share of the node a piece of work is done from: see docs/overload.md, "Classes and

@@ -32,9 +32,9 @@ use crate::tls::ByteStream;
 use crate::waiting::unproven::UnprovenPlace;
 use bytes::Bytes;
 use dendra_base::peer::{Answer, Refused};
-use dendra_node::MemberIndex;
-use dendra_node::membership::identity::Peer;
 use dendra_node::step::{Asker, Event};
+use dendra_ownership::MemberIndex;
+use dendra_ownership::membership::identity::Peer;
 use dendra_wire::Refusal;
 use dendra_wire::http::{Field, Head};
 use dendra_wire::peer::{

@@ -33,15 +33,19 @@ use crate::waiting::finished::Finished;
 use crate::waiting::seat::{LocalBell, Seat};
 use crate::waiting::source_requests::RequestPermit;
 use crate::waiting::unproven::Unproven;
+use dendra_base::Now;
 use dendra_base::peer::{Answer, Ask, Readiness, Refused, Stamp};
 use dendra_engine::Engine;
-use dendra_node::forgetting::{Confirmed, HeldBack};
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX};
-use dendra_node::repair::loss::{NoLoss, RepairLoss};
-use dendra_node::ring::table::MemberId;
-use dendra_node::step::{ClientTicket, Effect, Event, LostSpan, Now, StoreTicket};
-use dendra_node::steward::step::StewardEvent;
-use dendra_node::{CompareReport, Layout, MemberIndex, Node, NodeConfig};
+use dendra_node::step::{ClientTicket, Effect, Event, LostSpan, StoreTicket};
+use dendra_node::{CompareReport, Node, NodeConfig};
+use dendra_ownership::confirmed::{Confirmed, HeldBack};
+use dendra_ownership::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT, MEMBERS_MAX,
+};
+use dendra_ownership::loss::{NoLoss, RepairLoss};
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::step::StewardEvent;
+use dendra_ownership::{Layout, MemberIndex};
 use dendra_wire::peer::{Question, Seal};
 use slab::Slab;
 use std::cell::{Cell, RefCell};

@@ -13,8 +13,8 @@
 //! 2. Admitted lives, stages of the start, and the versions of notes change in the order of the
 //!    machine's decisions: all changes happen under its lock.
 //!
-//! Not here: which process is admitted (crate `node`, `membership/`), the order of the handshake
-//! (`link.rs`, `accept.rs`), its bytes (crate `wire`).
+//! Not here: which process is admitted (crate `ownership`, `membership/`), the order of the
+//! handshake (`link.rs`, `accept.rs`), its bytes (crate `wire`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::door::{Resident, StewardDoor};
@@ -37,22 +37,21 @@ use dendra_base::ClusterVersions;
 use dendra_base::Version;
 use dendra_engine::{Durability, Engine, Identity};
 use dendra_node::hints::HintRoom;
-use dendra_node::limits::{
-    COMPARE_PAUSE_US_DEFAULT, HINT_BYTES_MAX_DEFAULT, LOAD_BYTES_PER_SECOND_DEFAULT, MEMBERS_MAX,
-    MOVES_SIDE_BY_SIDE, REPLACE_PATIENCE_US,
+use dendra_node::limits::{COMPARE_PAUSE_US_DEFAULT, HINT_BYTES_MAX_DEFAULT};
+use dendra_node::{Comparisons, Foregrounds, Hlc, Walls};
+use dendra_ownership::epoch::chain::ChainPeer;
+use dendra_ownership::epoch::record::{EpochRecord, KnownFolder};
+use dendra_ownership::limits::{
+    LOAD_BYTES_PER_SECOND_DEFAULT, MEMBERS_MAX, MOVES_SIDE_BY_SIDE, REPLACE_PATIENCE_US,
 };
-use dendra_node::membership::identity::{FolderMembership, OwnNote, Peer};
-use dendra_node::membership::{Disowned, MemberEffect, MemberEvent, Rejected, WaitEnd};
-use dendra_node::ring::table::MemberId;
-use dendra_node::steward::face::PlanWait;
-use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
-use dendra_node::steward::step::StewardEvent;
-use dendra_node::steward::{Steward, StewardStart};
-use dendra_node::topology::chain::ChainPeer;
-use dendra_node::topology::record::{EpochRecord, KnownFolder};
-use dendra_node::{
-    Comparisons, Fence, Foregrounds, Hlc, Layout, MemberIndex, Membership, Topology, Walls,
-};
+use dendra_ownership::membership::identity::{FolderMembership, OwnNote, Peer};
+use dendra_ownership::membership::{Disowned, MemberEffect, MemberEvent, Rejected, WaitEnd};
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::face::PlanWait;
+use dendra_ownership::steward::messages::{EnrolAnswer, EnrolRequest, StewardMessage};
+use dendra_ownership::steward::step::StewardEvent;
+use dendra_ownership::steward::{Steward, StewardStart};
+use dendra_ownership::{Fence, Layout, MemberIndex, Membership, Topology};
 use dendra_wire::Refusal;
 use dendra_wire::peer::hello;
 use dendra_wire::peer::{Hello, Malformed, Nonce};

@@ -15,9 +15,9 @@
 
 use super::orders::OrderCall;
 use crate::limits::STEWARD_CALLS_MAX;
-use dendra_node::Steward;
-use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
-use dendra_node::steward::step::StewardEvent;
+use dendra_ownership::Steward;
+use dendra_ownership::steward::messages::{EnrolAnswer, EnrolRequest};
+use dendra_ownership::steward::step::StewardEvent;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};

@@ -17,11 +17,12 @@
 //! 1. Of two moves that a member does not know yet, the address before the first one is kept.
 //! 2. An address is only a place to call: the process there has to prove that it is the member.
 //!
-//! Not here: the order of a readdress (crate `node`, `steward/`), opening a link (`handshake.rs`).
+//! Not here: the order of a readdress (crate `ownership`, `steward/`), opening a link
+//! (`handshake.rs`).
 //! See: docs/operating.md, "Grow, shrink, replace".
 
-use dendra_node::ring::table::MemberId;
-use dendra_node::topology::record::EpochRecord;
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::ring::table::MemberId;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
@@ -88,7 +89,7 @@ impl FormerAddresses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dendra_node::{Member, Topology};
+    use dendra_ownership::{Member, Topology};
 
     fn moved(record: &EpochRecord, member: MemberId, url: &str) -> EpochRecord {
         record.readdressed(member, url).expect("a member moves")

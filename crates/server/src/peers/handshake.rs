@@ -10,7 +10,7 @@
 //! 2. Before the other side has proven itself, no word of it ends this node.
 //!
 //! Not here: the two ways (`frame_link.rs`, `http_link.rs`), the other half (`accept.rs`,
-//! `hop.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
+//! `hop.rs`), the meaning of a failed handshake (crate `ownership`, `membership/`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::cluster::{Cluster, host_of};
@@ -20,9 +20,9 @@ use crate::random::random;
 use crate::tls::{ByteStream, Tls};
 use bytes::Bytes;
 use dendra_base::ClusterVersions;
-use dendra_node::MemberIndex;
-use dendra_node::membership::identity::Peer;
-use dendra_node::membership::{Maker, NoLink};
+use dendra_ownership::MemberIndex;
+use dendra_ownership::membership::identity::Peer;
+use dendra_ownership::membership::{Maker, NoLink};
 use dendra_wire::peer::{self, Hello, Malformed, Message, Proof, Seal, SessionKeys};
 use tokio::net::TcpStream;
 

@@ -1,7 +1,7 @@
 //! Which process made a hello, as this member sees it.
 
-use dendra_node::MemberIndex;
-use dendra_node::membership::Rejected;
+use dendra_ownership::MemberIndex;
+use dendra_ownership::membership::Rejected;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]

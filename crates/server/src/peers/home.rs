@@ -17,7 +17,7 @@
 //! 3. A note that cannot be written is tried again until it is. Without it the member takes no part
 //!    in changes, and everything else goes on.
 //!
-//! Not here: decisions (crate `node`, `steward/`).
+//! Not here: decisions (crate `ownership`, `steward/`).
 //! See: docs/protocol.md, "Changes of members".
 
 use super::agent::Agent;
@@ -32,16 +32,17 @@ use crate::event_loop::thread::EventLoop;
 use crate::limits;
 use dendra_base::{CellRef, Key};
 use dendra_engine::Stop;
-use dendra_node::forgetting::HeldBack;
-use dendra_node::membership::{Disowned, FolderVerdict};
-use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
-use dendra_node::steward::face::{AcceptedLoss, ClusterAnswer, ClusterOrder};
-use dendra_node::steward::messages::{EnrolAnswer, StewardMessage};
-use dendra_node::steward::places::PeerPlaces;
-use dendra_node::steward::step::{StewardEffect, StewardEvent};
-use dendra_node::topology::chain::{ChainMessage, ChainNote};
-use dendra_node::{Steward, WalkPart};
+use dendra_ownership::Steward;
+use dendra_ownership::confirmed::HeldBack;
+use dendra_ownership::epoch::chain::{ChainMessage, ChainNote};
+use dendra_ownership::loss::WalkPart;
+use dendra_ownership::membership::{Disowned, FolderVerdict};
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::face::{AcceptedLoss, ClusterAnswer, ClusterOrder};
+use dendra_ownership::steward::messages::{EnrolAnswer, StewardMessage};
+use dendra_ownership::steward::places::PeerPlaces;
+use dendra_ownership::steward::step::{StewardEffect, StewardEvent};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -9,17 +9,17 @@
 //! Invariants
 //! 1. The engine keeps everything again before a later epoch is in force here (`home.rs`).
 //!
-//! Not here: when horizons rise (crate `node`, `steward/rising.rs`), which records the engine drops
-//! then (`Cluster::adopt`).
+//! Not here: when horizons rise (crate `ownership`, `steward/rising.rs`), which records the engine
+//! drops then (`Cluster::adopt`).
 //! See: docs/operating.md.
 
 use super::cluster::Cluster;
 use crate::event_loop::thread::EventLoop;
 use crate::limits::HORIZON_PATIENCE_US;
 use dendra_base::Space;
-use dendra_node::Layout;
-use dendra_node::steward::face::HorizonState;
-use dendra_node::topology::record::EpochChange;
+use dendra_ownership::Layout;
+use dendra_ownership::epoch::record::EpochChange;
+use dendra_ownership::steward::face::HorizonState;
 use std::sync::Arc;
 
 /// See the module.
@@ -102,8 +102,8 @@ impl HorizonWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dendra_node::ring::table::MemberId;
-    use dendra_node::steward::face::HorizonHeld;
+    use dendra_ownership::ring::table::MemberId;
+    use dendra_ownership::steward::face::HorizonHeld;
 
     fn held() -> HorizonState {
         HorizonState {

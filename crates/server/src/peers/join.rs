@@ -13,7 +13,7 @@
 //!    secret.
 //! 2. A member that does not answer, or says that the joiner has to wait, is asked again.
 //!
-//! Not here: whether the process may come in (crate `node`, `steward/`), noting that it did
+//! Not here: whether the process may come in (crate `ownership`, `steward/`), noting that it did
 //! (`disk/notes.rs`).
 //! See: docs/peer.md, section "Joining".
 
@@ -25,10 +25,10 @@ use crate::random::random;
 use crate::settings::{ClusterSettings, JoinSettings};
 use crate::tls::Tls;
 use dendra_engine::Identity;
-use dendra_node::Member;
-use dendra_node::ring::table::MemberId;
-use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
-use dendra_node::topology::record::EpochRecord;
+use dendra_ownership::Member;
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::messages::{EnrolAnswer, EnrolRequest};
 use dendra_wire::peer::hello::{self, VERSION_MAX, VERSION_MIN};
 use dendra_wire::peer::{self, Hello, Message, Nonce, Role, hop};
 use std::sync::Arc;

@@ -16,7 +16,7 @@
 //! 3. While there is no link, questions are refused, not queued.
 //!
 //! Not here: links that others opened (`accept.rs`), how a link carries questions (`frame_link.rs`,
-//! `http_link.rs`), the meaning of a failed handshake (crate `node`, `membership/`).
+//! `http_link.rs`), the meaning of a failed handshake (crate `ownership`, `membership/`).
 //! See: docs/peer.md.
 
 use super::agent::Agent;
@@ -30,13 +30,13 @@ use crate::limits;
 use crate::settings::PeerTransport;
 use crate::tls::ByteStream;
 use dendra_base::{ClusterVersions, Prng};
-use dendra_node::MemberIndex;
-use dendra_node::membership::identity::Peer;
-use dendra_node::membership::{MemberEffect, MemberEvent, NoLink};
-use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
-use dendra_node::steward::step::StewardEvent;
-use dendra_node::topology::chain::ChainPeer;
+use dendra_ownership::MemberIndex;
+use dendra_ownership::epoch::chain::ChainPeer;
+use dendra_ownership::membership::identity::Peer;
+use dendra_ownership::membership::{MemberEffect, MemberEvent, NoLink};
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::step::StewardEvent;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

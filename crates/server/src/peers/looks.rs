@@ -15,7 +15,8 @@
 
 use crate::limits::LOOK_PATIENCE_US;
 use dendra_node::step::Event;
-use dendra_node::{LookOrder, LookReport, MemberIndex};
+use dendra_node::{LookOrder, LookReport};
+use dendra_ownership::MemberIndex;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// See the module.

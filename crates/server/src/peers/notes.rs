@@ -12,8 +12,8 @@
 //!    one member the one that was decided later wins.
 //! 2. A note that is not durable in time is not reported: the machine does not count on it.
 //!
-//! Not here: the content of notes, and when they are written (crate `node`, `membership/`); reading
-//! notes, and the own record (`disk/notes.rs`).
+//! Not here: the content of notes, and when they are written (crate `ownership`, `membership/`);
+//! reading notes, and the own record (`disk/notes.rs`).
 //! See: docs/format/notes.md.
 
 use super::agent::Agent;
@@ -26,9 +26,10 @@ use crate::waiting::finished::Finished;
 use crate::waiting::seat::{Seat, WaitLimit};
 use dendra_base::{CellRef, Key, Version};
 use dendra_engine::Guard;
-use dendra_node::membership::identity::Peer;
-use dendra_node::membership::{MemberEffect, MemberEvent, PeerNote};
-use dendra_node::{MemberIndex, Outcome};
+use dendra_node::Outcome;
+use dendra_ownership::MemberIndex;
+use dendra_ownership::membership::identity::Peer;
+use dendra_ownership::membership::{MemberEffect, MemberEvent, PeerNote};
 use std::rc::Rc;
 
 /// Has a process admitted as `member`: the note about it is durable after this.

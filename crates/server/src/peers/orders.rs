@@ -8,11 +8,11 @@
 //! Invariants
 //! 1. Every order gets one answer, or its asker is told that there is no steward.
 //!
-//! Not here: the meaning of an order (crate `node`, `steward/`), its bytes (`admin/cluster/`).
+//! Not here: the meaning of an order (crate `ownership`, `steward/`), its bytes (`admin/cluster/`).
 //! See: docs/operating.md.
 
 use crate::limits::ORDERS_OF_OPERATORS_MAX;
-use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
+use dendra_ownership::steward::face::{ClusterAnswer, ClusterOrder};
 use tokio::sync::{mpsc, oneshot};
 
 /// An order on its way, and where its answer goes.

@@ -7,11 +7,11 @@
 //! Invariants
 //! 1. A wait for members that was said is not said again, also when its sentence has other numbers.
 //!
-//! Not here: why a plan waits (crate `node`, `steward/waiting.rs`), who asks (`home.rs`).
+//! Not here: why a plan waits (crate `ownership`, `steward/waiting.rs`), who asks (`home.rs`).
 //! See: docs/operating.md, section "Change the members".
 
 use crate::limits;
-use dendra_node::steward::face::PlanWait;
+use dendra_ownership::steward::face::PlanWait;
 
 /// A plan, and the members that it waits for.
 type WaitSubject = (u64, Vec<String>);

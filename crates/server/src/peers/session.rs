@@ -18,7 +18,7 @@
 
 use super::hello_maker::HelloMaker;
 use crate::limits;
-use dendra_node::membership::identity::Peer;
+use dendra_ownership::membership::identity::Peer;
 use dendra_wire::peer::{FrameAge, Proof, SessionKeys};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -142,7 +142,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dendra_node::MemberIndex;
+    use dendra_ownership::MemberIndex;
 
     fn token(byte: u8) -> Proof {
         Proof::from([byte; Proof::BYTES])

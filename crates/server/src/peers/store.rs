@@ -20,11 +20,12 @@ use crate::disk::page::Page;
 use crate::disk::work::StoreWork;
 use crate::event_loop::thread::{EventLoop, Target};
 use crate::measure::metrics::RefusalCause;
+use dendra_base::Now;
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Guard, Lookup};
-use dendra_node::step::{Effect, Event, Now, StoreFailure, StoreTicket};
+use dendra_node::step::{Effect, Event, StoreFailure, StoreTicket};
 use dendra_node::{Admission, Class, RefusedBy};
 
 impl AgentWorld for EventLoop {

@@ -7,7 +7,7 @@ use super::link::keep;
 use super::notes::note_rising;
 use super::store::cover;
 use crate::event_loop::thread::EventLoop;
-use dendra_node::MemberIndex;
+use dendra_ownership::MemberIndex;
 use std::rc::Rc;
 
 /// Starts the turns of the loop's agent.

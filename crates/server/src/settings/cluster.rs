@@ -20,7 +20,7 @@
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, SECRETS_MAX};
 use dendra_node::limits::{COMPARE_BYTES_PER_SECOND_DEFAULT, FORGET_EVERY_US_DEFAULT};
-use dendra_node::{Member, MemberIndex, Topology};
+use dendra_ownership::{Member, MemberIndex, Topology};
 use std::fmt;
 use std::path::{Path, PathBuf};
 

@@ -20,7 +20,9 @@ mod token;
 
 pub use audit::AuditSettings;
 pub use cluster::{ClusterSettings, JoinSettings, PeerTransport, Secret};
-pub use dendra_node::{BadMember, BadTopology, Member, MemberIndex, Partition, Ring, Topology};
+pub use dendra_ownership::{
+    BadMember, BadTopology, Member, MemberIndex, Partition, Ring, Topology,
+};
 pub use dendra_wire::{HostRule, OriginRule};
 pub use tls::TlsSettings;
 pub use token::RootToken;

@@ -321,7 +321,7 @@ mod tests {
                     up: 2,
                     needed: 3,
                     from: 3,
-                    missing: dendra_node::MemberIndex(1),
+                    missing: dendra_ownership::MemberIndex(1),
                 },
                 504,
             ),

@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. No wait is for a time: each is for a state.
 //!
-//! Not here: the rule (crate `node`, `tests/steward`), joiners with room (crate `dendra`,
+//! Not here: the rule (crate `ownership`, `tests/steward`), joiners with room (crate `dendra`,
 //! `members.rs`). See: docs/operating.md, "Grow, shrink, replace".
 
 use crate::support::{self, Node, PATIENCE, reserved};

@@ -11,13 +11,13 @@
 //!    connection is closed; without the host its asker gets no answer for `LINK_OPEN_TIMEOUT_US`.
 //! 2. A frame counts only if its life is the admitted one at the side that gets it.
 //!
-//! Not here: processes (`mod.rs`), the rules (crate `node`, `membership/`).
+//! Not here: processes (`mod.rs`), the rules (crate `ownership`, `membership/`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::process::{Dial, DialStep, MemberLink, MemberProcess};
 use super::{MemberHappening, MemberWorld, index};
-use dendra_node::limits::LINK_OPEN_TIMEOUT_US;
-use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink, NoteFor};
+use dendra_ownership::limits::LINK_OPEN_TIMEOUT_US;
+use dendra_ownership::membership::{Maker, MemberEffect, MemberEvent, NoLink, NoteFor};
 
 /// Between two questions over a link.
 const TALK_US: u64 = 60_000;

@@ -18,7 +18,7 @@
 
 use super::MemberWorld;
 use crate::check::{Rule, Violation};
-use dendra_node::membership::{Disowned, FolderVerdict, STILL_THERE};
+use dendra_ownership::membership::{Disowned, FolderVerdict, STILL_THERE};
 
 /// A confirmation is noted after this: the pause between notes, a sweep and a commit.
 const NOTED_US: u64 = 1_300_000;

@@ -12,9 +12,9 @@
 //! Not here: the events of its life (`mod.rs`).
 
 use dendra_base::Prng;
-use dendra_node::Membership;
-use dendra_node::membership::PeerNote;
-use dendra_node::membership::identity::Peer;
+use dendra_ownership::Membership;
+use dendra_ownership::membership::PeerNote;
+use dendra_ownership::membership::identity::Peer;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A folder of a member.

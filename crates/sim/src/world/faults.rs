@@ -23,9 +23,10 @@ use crate::store::{Crash, Disk, Store, StoredRange};
 use dendra_base::peer::Readiness;
 use dendra_base::{Key, Prng};
 use dendra_engine::Identity;
-use dendra_node::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_node::step::Event;
-use dendra_node::{Fence, Hlc, LookOrder, MemberIndex};
+use dendra_node::{Hlc, LookOrder};
+use dendra_ownership::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
+use dendra_ownership::{Fence, MemberIndex};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -17,8 +17,8 @@
 //! 3. An image must be refused as soon as one member that can be asked has noted a start after it.
 //!    The same holds for a clock value that the image's clock does not reach.
 //!
-//! Not here: the rules (crate `node`, `membership/`), links (`network.rs`), several processes of
-//! one member (`members/`).
+//! Not here: the rules (crate `ownership`, `membership/`), links (`network.rs`), several processes
+//! of one member (`members/`).
 //! See: docs/operating.md, section "When a member's folder is lost".
 
 use super::state::{Happening, World};
@@ -29,9 +29,9 @@ use crate::planted::ShellBug;
 use crate::store::{Crash, Fate, Store, StoreWrite};
 use dendra_base::peer::Answer;
 use dendra_base::{CellRef, Guard, Key, Space, Version};
-use dendra_node::membership::identity::{FolderContent, OWN_KEY, OwnNote, Peer};
-use dendra_node::membership::{Maker, MemberEffect, MemberEvent, NoLink, PeerNote};
-use dendra_node::{MemberIndex, Membership};
+use dendra_ownership::membership::identity::{FolderContent, OWN_KEY, OwnNote, Peer};
+use dendra_ownership::membership::{Maker, MemberEffect, MemberEvent, NoLink, PeerNote};
+use dendra_ownership::{MemberIndex, Membership};
 
 /// How often it is looked whether there is something to note.
 const SWEEP_US: u64 = 100_000;

@@ -20,8 +20,8 @@ use super::store::purge;
 use super::{What, World};
 use dendra_base::peer::{Answer, Ask};
 use dendra_base::{Prng, Space};
-use dendra_node::MemberIndex;
 use dendra_node::step::Event;
+use dendra_ownership::MemberIndex;
 
 /// How often a compaction meets a record that may go, in eighths.
 #[derive(Clone, Copy, Default)]

@@ -13,14 +13,15 @@
 
 use super::{What, World};
 use dendra_base::{LeastSuccessor, Prng};
-use dendra_node::forgetting::{Confirmed, next_floor};
-use dendra_node::ring::Partition;
-use dendra_node::ring::plan::MovePlan;
-use dendra_node::ring::table::{MemberId, Move, Moving};
+use dendra_node::Node;
 use dendra_node::step::Event;
-use dendra_node::topology::drive::{MoveArrived, next_step};
-use dendra_node::topology::record::{EpochRecord, NewPlan};
-use dendra_node::{Layout, Node, Topology};
+use dendra_ownership::confirmed::{Confirmed, next_floor};
+use dendra_ownership::epoch::drive::{MoveArrived, next_step};
+use dendra_ownership::epoch::record::{EpochRecord, NewPlan};
+use dendra_ownership::ring::Partition;
+use dendra_ownership::ring::plan::MovePlan;
+use dendra_ownership::ring::table::{MemberId, Move, Moving};
+use dendra_ownership::{Layout, Topology};
 use std::sync::Arc;
 
 /// The chain, and the reports to the oracle.

@@ -9,7 +9,7 @@
 use dendra_base::{Cell, Guard, Key, Kind, Space, Version};
 use dendra_node::compare::survey::{Survey, Surveyed, Surveying};
 use dendra_node::step::{StoreFailure, StoreOutcome};
-use dendra_node::topology::record::horizons::Horizons;
+use dendra_ownership::epoch::record::horizons::Horizons;
 
 /// One stored cell.
 pub(super) struct Stored {

@@ -3,10 +3,10 @@
 //! Invariants
 //! 1. Every name in a body is one of its order's; each value has the shape that the sentence names.
 //!
-//! Not here: whether the order makes sense (crate `node`, `steward/`).
+//! Not here: whether the order makes sense (crate `ownership`, `steward/`).
 //! See: docs/api.md, section "Admin plane".
 
-use dendra_node::steward::face::{ClusterOrder, DraftId, PlanWish};
+use dendra_ownership::steward::face::{ClusterOrder, DraftId, PlanWish};
 use serde_json::{Map, Value};
 
 /// The orders that have a body.

@@ -20,8 +20,8 @@ use crate::peers::Cluster;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use dendra_node::MemberIndex;
 use dendra_node::limits::COMPARE_BYTES_PER_SECOND_DEFAULT;
+use dendra_ownership::MemberIndex;
 use std::sync::Arc;
 
 /// The member of a cluster whose copies are looked at; `None` = this node is none.

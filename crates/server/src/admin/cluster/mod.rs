@@ -21,7 +21,7 @@
 //! 2. `GET` changes no state. An order comes by `POST` with a body of JSON, which no page of
 //!    another site can send without asking first.
 //!
-//! Not here: carrying orders out (crate `node`, `steward/`).
+//! Not here: carrying orders out (crate `ownership`, `steward/`).
 //! See: docs/api.md, section "Admin plane"; docs/operating.md.
 
 mod body;
@@ -36,8 +36,8 @@ use axum::extract::{FromRef, Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
-use dendra_node::steward::declined::{Declined, NotAccepted};
-use dendra_node::steward::face::{ClusterAnswer, ClusterOrder};
+use dendra_ownership::steward::declined::{Declined, NotAccepted};
+use dendra_ownership::steward::face::{ClusterAnswer, ClusterOrder};
 use replies::{answer, bad_body, no_member, order_bytes, refused};
 
 pub(super) use look::Looker;

@@ -19,10 +19,11 @@ use crate::measure::stages::RequestStage;
 use crate::peers::{Cluster, PeerGauges};
 use crate::rights::{GrantUse, QuotaKind, Rights};
 use crate::tls::Tls;
+use dendra_base::Now;
 use dendra_engine::{ScrubStats, Stats};
+use dendra_node::Round;
 use dendra_node::rounds::ROUND_BUCKETS_US;
-use dendra_node::step::Now;
-use dendra_node::{MemberIndex, Round};
+use dendra_ownership::MemberIndex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const CLASS_NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx", "cut"];

@@ -42,13 +42,14 @@ use crate::waiting::seat::{LocalBell, Seat, WakeReason};
 use crate::waiting::source_requests::{RequestPermit, SourceGate};
 use crate::waiting::unproven::Unproven;
 use dendra_base::Key;
+use dendra_base::Now;
 use dendra_base::peer::Readiness;
 use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
-use dendra_node::step::{Event, Now, StoreTicket};
+use dendra_node::step::{Event, StoreTicket};
 use dendra_node::{
-    Admission, Class, Gate, Layout, LineTurns, LocalGate, MemberIndex, Topology, WriteLine,
-    WriteRoom, WriteSize, WriteSizes,
+    Admission, Class, Gate, LineTurns, LocalGate, WriteLine, WriteRoom, WriteSize, WriteSizes,
 };
+use dendra_ownership::{Layout, MemberIndex, Topology};
 use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};

@@ -96,7 +96,7 @@ mod tests {
         let table = SymbolTable::of(&exe);
         let here = readable as fn(&[u8]) -> String;
         let name = table.name(here as usize);
-        let own = "dendra_server::admin::profile::elf::readable";
+        let own = "dendra_server::measure::profile::elf::readable";
         assert_eq!(name.as_deref(), Some(own));
         assert_eq!(table.name(1), None);
     }

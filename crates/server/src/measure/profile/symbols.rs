@@ -27,9 +27,9 @@ const FLOOR: &str = "__rust_begin_short_backtrace";
 
 /// Our hooks and the ways into them, which stand innermost in every stack that they leave.
 const HOOKS: [&str; 7] = [
-    "dendra_server::admin::profile::alloc::",
-    "dendra_server::admin::profile::lock::",
-    "dendra_server::admin::profile::sampler::",
+    "dendra_server::measure::profile::alloc::",
+    "dendra_server::measure::profile::lock::",
+    "dendra_server::measure::profile::sampler::",
     "dendra_engine::waits::",
     "alloc::alloc::",
     "core::alloc::",
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_hook_and_the_way_into_it_are_cut_and_nothing_else() {
         let allocated = [
-            "dendra_server::admin::profile::alloc::note_watched",
+            "dendra_server::measure::profile::alloc::note_watched",
             "note",
             "realloc<mimalloc::MiMalloc>",
             "__rustc::__rust_realloc",
@@ -174,8 +174,8 @@ mod tests {
         ];
         assert_eq!(hook_frames(&allocated), 6);
         let waited = [
-            "dendra_server::admin::profile::lock::watched",
-            "dendra_server::admin::profile::lock::Lock<T>::wait",
+            "dendra_server::measure::profile::lock::watched",
+            "dendra_server::measure::profile::lock::Lock<T>::wait",
             "hold<alloc::vec::Vec<u8>>",
             "dendra_server::event_loop::mailbox::Mailbox::post_all",
         ];

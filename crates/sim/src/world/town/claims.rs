@@ -16,7 +16,7 @@
 //! 3. No member that knows folders by an epoch says of one that it is another one, if the process
 //!    knows a newer epoch.
 //!
-//! Not here: the rules (crate `node`, `membership/`).
+//! Not here: the rules (crate `ownership`, `membership/`).
 //! See: docs/peer.md, docs/protocol.md, "How an old folder is recognised".
 
 use super::super::state::{Happening, World};
@@ -24,12 +24,12 @@ use crate::check::Rule;
 use crate::machines::{MachineStanding, node_of};
 use crate::process_steward::Claimant;
 use crate::store::Crash;
-use dendra_node::membership::identity::{OF_AN_EPOCH, Peer};
-use dendra_node::membership::{
+use dendra_ownership::epoch::record::{EpochRecord, KnownFolder};
+use dendra_ownership::membership::identity::{OF_AN_EPOCH, Peer};
+use dendra_ownership::membership::{
     Disowned, FolderVerdict, Maker, MemberEffect, MemberEvent, NoLink, Rejected,
 };
-use dendra_node::topology::record::{EpochRecord, KnownFolder};
-use dendra_node::{Layout, MemberIndex, Membership, Steward};
+use dendra_ownership::{Layout, MemberIndex, Membership, Steward};
 use std::sync::Arc;
 
 /// A process that ended on a doubted folder is started again after this.

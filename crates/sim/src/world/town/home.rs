@@ -11,7 +11,7 @@
 //! 2. The fence rises before a loop gets the layout of its epoch.
 //! 3. A note that cannot be written is tried again until it is.
 //!
-//! Not here: decisions (crate `node`, `steward/`), starts (`start.rs`), the bytes of notes
+//! Not here: decisions (crate `ownership`, `steward/`), starts (`start.rs`), the bytes of notes
 //! (`notes.rs`).
 //! See: crates/server/src/peers/home.rs, which does the same in the real world.
 
@@ -22,16 +22,16 @@ use crate::machines::node_of;
 use crate::pending::{PendingWrite, Waiter};
 use crate::process_steward::{ProcessSteward, StewardNote};
 use dendra_base::ClusterVersions;
-use dendra_node::limits::EPOCH_PAGE_RECORDS_MAX;
-use dendra_node::membership::identity::{VOTE_KEY, epoch_key};
-use dendra_node::ring::table::MemberId;
 use dendra_node::step::{Effect, Event};
-use dendra_node::steward::messages::StewardMessage;
-use dendra_node::steward::step::{StewardEffect, StewardEvent};
-use dendra_node::topology::chain::{ChainMessage, ChainNote, ChainPeer};
-use dendra_node::topology::drive::MoveArrived;
-use dendra_node::topology::record::EpochRecord;
-use dendra_node::{Layout, Partition};
+use dendra_ownership::epoch::chain::{ChainMessage, ChainNote, ChainPeer};
+use dendra_ownership::epoch::drive::MoveArrived;
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::limits::EPOCH_PAGE_RECORDS_MAX;
+use dendra_ownership::membership::identity::{VOTE_KEY, epoch_key};
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::messages::StewardMessage;
+use dendra_ownership::steward::step::{StewardEffect, StewardEvent};
+use dendra_ownership::{Layout, Partition};
 use dendra_wire::peer::{self, Seal};
 use std::sync::Arc;
 

@@ -4,13 +4,14 @@
 //! 1. A store purges up to a horizon only after the fence of its epoch.
 //! 2. A store keeps everything again before a later epoch is in force.
 //!
-//! Not here: when horizons rise (crate `node`, `steward/rising.rs`).
+//! Not here: when horizons rise (crate `ownership`, `steward/rising.rs`).
 //! See: crates/server/src/peers/horizons.rs, which does the same in the real world.
 
 use super::super::state::World;
 use dendra_base::Space;
-use dendra_node::steward::step::StewardEvent;
-use dendra_node::{Hlc, Layout};
+use dendra_node::Hlc;
+use dendra_ownership::Layout;
+use dendra_ownership::steward::step::StewardEvent;
 use std::sync::Arc;
 
 impl World<'_> {

@@ -21,9 +21,9 @@ use crate::check::Rule;
 use crate::history::{ClientEnd, ClientOp, Promise};
 use crate::store::Disk;
 use dendra_base::{Key, Version};
-use dendra_node::topology::drive::MoveArrived;
-use dendra_node::topology::record::{EpochChange, EpochRecord};
-use dendra_node::{Layout, Partition};
+use dendra_ownership::epoch::drive::MoveArrived;
+use dendra_ownership::epoch::record::{EpochChange, EpochRecord};
+use dendra_ownership::{Layout, Partition};
 use std::sync::Arc;
 
 impl World<'_> {

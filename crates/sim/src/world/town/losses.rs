@@ -15,7 +15,7 @@
 //!    told. Stores are looked at for that, past every protocol.
 //!
 //! Not here: the effect of an excuse on a history (`check/losses.rs`), when all this happens
-//! (`draws/deeds.rs`), the order itself (crate `node`, `steward/losses.rs`). See:
+//! (`draws/deeds.rs`), the order itself (crate `ownership`, `steward/losses.rs`). See:
 //! docs/decisions/0044-a-loss-is-accepted.md.
 
 use super::super::names::{key_name, value_number};
@@ -31,14 +31,14 @@ use crate::plan::CutLinks;
 use crate::process_steward::StewardNote;
 use crate::store::{Crash, Store};
 use dendra_base::{Cell, Key, Kind, Prng, Space};
-use dendra_node::WalkPart;
-use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
 use dendra_node::step::LostSpan;
-use dendra_node::steward::face::{
+use dendra_ownership::loss::WalkPart;
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::face::{
     AcceptedLoss, ClusterAnswer, ClusterOrder, DraftId, LossDraft, PlanWish,
 };
-use dendra_node::steward::step::StewardEvent;
+use dendra_ownership::steward::step::StewardEvent;
 use std::collections::BTreeSet;
 
 /// A step that cannot be done now is tried again after this.

@@ -20,7 +20,7 @@
 //! 1. Steward messages, epochs and enrolments travel as frames of the real wire.
 //! 2. A loop learns an epoch after the fence of its process, and loops learn it at different times.
 //!
-//! Not here: decisions (crate `node`, `steward/`, `topology/`), the plan (`changes.rs`).
+//! Not here: decisions (crate `ownership`, `steward/`, `topology/`), the plan (`changes.rs`).
 //! See: docs/protocol.md, "Changes of members".
 
 mod claims;
@@ -35,8 +35,8 @@ mod start;
 use super::state::{Happening, World};
 use crate::machines::node_of;
 use dendra_node::step::Event;
-use dendra_node::topology::record::{EpochRecord, KnownFolder};
-use dendra_node::{Layout, MemberIndex};
+use dendra_ownership::epoch::record::{EpochRecord, KnownFolder};
+use dendra_ownership::{Layout, MemberIndex};
 use std::sync::Arc;
 
 /// A process that was refused a link tries again after this.
@@ -60,7 +60,7 @@ impl World<'_> {
     pub(super) fn owners_in(
         &self,
         layout: &Layout,
-        partition: dendra_node::Partition,
+        partition: dendra_ownership::Partition,
     ) -> Vec<usize> {
         let owners = layout.ring().owners(partition).iter();
         let machine = |owner: &MemberIndex| self.machine_in(layout, *owner);

@@ -8,9 +8,9 @@
 
 use crate::store::{PageRange, Store, StoreWrite};
 use dendra_base::{CellRef, Guard, Key, Space, Version};
-use dendra_node::membership::identity::{EPOCH_PREFIX, epoch_key};
 use dendra_node::step::StoreFailure;
-use dendra_node::topology::record::EpochRecord;
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::membership::identity::{EPOCH_PREFIX, epoch_key};
 
 /// The losses that were accepted at a member.
 pub(super) const LOSSES_KEY: &[u8] = b"accepted losses";

@@ -11,7 +11,7 @@
 //! 1. The disk of a member is lost only while no plan runs and each other member has its copies.
 //! 2. Every order gets one answer in its time, unless its member ends.
 //!
-//! Not here: which deeds (`changes.rs`), the meaning of orders (crate `node`, `steward/`).
+//! Not here: which deeds (`changes.rs`), the meaning of orders (crate `ownership`, `steward/`).
 
 use super::super::state::{Happening, World};
 use crate::changes::OperatorDeed;
@@ -20,10 +20,10 @@ use crate::machines::{MachineStanding, node_of};
 use crate::plan::CutLinks;
 use crate::store::Crash;
 use dendra_base::{LeastSuccessor, Prng};
-use dendra_node::limits::{CLUSTER_ORDER_US, LOAD_BYTES_PER_SECOND_DEFAULT};
-use dendra_node::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
-use dendra_node::steward::step::StewardEvent;
-use dendra_node::topology::record::EpochRecord;
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::limits::{CLUSTER_ORDER_US, LOAD_BYTES_PER_SECOND_DEFAULT};
+use dendra_ownership::steward::face::{ClusterAnswer, ClusterOrder, DraftId, PlanWish};
+use dendra_ownership::steward::step::StewardEvent;
 use std::sync::Arc;
 
 /// A deed that cannot be done now is tried again after this.

@@ -18,16 +18,18 @@ use crate::member::{Clock, SimulatedMember};
 use crate::store::{Disk, Fate, Store, StoreWrite};
 use bytes::Bytes;
 use dendra_base::{ClusterVersions, Key, Space};
-use dendra_node::Member as Listed;
-use dendra_node::membership::identity::{FolderMembership, OWN_KEY, OwnNote, VOTE_KEY, epoch_key};
-use dendra_node::ring::table::MemberId;
 use dendra_node::step::Event;
-use dendra_node::steward::face::AcceptedLoss;
-use dendra_node::steward::messages::{EnrolAnswer, EnrolRequest};
-use dendra_node::steward::step::StewardEvent;
-use dendra_node::steward::{Steward, StewardStart};
-use dendra_node::topology::chain::{ChainPeer, VoteNote};
-use dendra_node::topology::record::EpochRecord;
+use dendra_ownership::Member as Listed;
+use dendra_ownership::epoch::chain::{ChainPeer, VoteNote};
+use dendra_ownership::epoch::record::EpochRecord;
+use dendra_ownership::membership::identity::{
+    FolderMembership, OWN_KEY, OwnNote, VOTE_KEY, epoch_key,
+};
+use dendra_ownership::ring::table::MemberId;
+use dendra_ownership::steward::face::AcceptedLoss;
+use dendra_ownership::steward::messages::{EnrolAnswer, EnrolRequest};
+use dendra_ownership::steward::step::StewardEvent;
+use dendra_ownership::steward::{Steward, StewardStart};
 use dendra_wire::peer::{self, Message, Seal};
 use std::sync::Arc;
 
