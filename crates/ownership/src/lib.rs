@@ -23,6 +23,8 @@
 //! `engine`), worlds (crates `server`, `sim`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 pub mod confirmed;
 pub mod epoch;
 pub mod layout;

@@ -72,9 +72,9 @@ fn a_member_with_a_full_disk_costs_clients_nothing_and_comes_back_behind_deletes
             write(&mut clients, at);
         }
     }
-    for at in 0..NODES {
+    for client in &mut clients {
         for id in &ids {
-            let read = clients[at].ask("GET", id, &[], b"").expect("an answer");
+            let read = client.ask("GET", id, &[], b"").expect("an answer");
             assert_eq!((read.status, read.body == value), (200, true), "{id}");
         }
     }
