@@ -224,11 +224,12 @@ const UNITS: [&str; 4] = ["test", "--workspace", "--lib", "--bins"];
 const FIXED_SEEDS: [&str; 5] = ["test", "--package", "dendra-sim", "--test", "seeds"];
 /// Seeds of each of the simulator's seasons: the same ones for each commit. The hosted workflow
 /// draws fresh ones at night.
-const SEARCHES: [&[&str]; 4] = [
+const SEARCHES: [&[&str]; 5] = [
     &["--from", "0", "--seeds", "4000"],
     &["--expiring", "--from", "0", "--seeds", "300"],
     &["--lagging", "--from", "0", "--seeds", "300"],
     &["--overloaded", "--from", "0", "--seeds", "100"],
+    &["--rotten", "--from", "0", "--seeds", "150"],
 ];
 const DRIVER_TESTS: [&str; 5] = [
     "test",
