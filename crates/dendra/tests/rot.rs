@@ -246,7 +246,7 @@ fn damage_on_two_disks_is_repaired_and_scans_show_all_meanwhile() {
 fn a_block_that_is_damaged_at_two_waits_by_itself_and_says_for_whom() {
     let cluster = start();
     put_all(&cluster);
-    let (shared, own) = (60, 250);
+    let (shared, own) = (60, 150);
     damage_values(&cluster, 2, &[shared, own]);
     damage_values(&cluster, 3, &[shared]);
     let url = |node: usize| {

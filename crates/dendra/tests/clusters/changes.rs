@@ -10,8 +10,8 @@
 //! Invariants
 //! 1. No wait is for a time: each is for a state, and none gives up before `PATIENCE`.
 //!
-//! Not here: joining, leaving, replacing (`members.rs`), refusals without processes (crate `node`,
-//! `tests/steward`), a full disk (crate `server`, `tests/serving/joiner.rs`).
+//! Not here: joining, leaving, replacing (`members.rs`), refusals without processes (crate
+//! `ownership`, `tests/steward`), a full disk (crate `server`, `tests/serving/joiner.rs`).
 //! See: docs/operating.md, "Grow, shrink, replace".
 
 use crate::support::http::{Client, PATIENCE};

@@ -9,7 +9,7 @@
 //! 1. Records that are written into a folder are those of a member that a write reached alone.
 //! 2. Members are asked for the records that they hold themselves: no read repairs any.
 //!
-//! Not here: every way to differ (crate `node`, `compare.rs`), every schedule (crate `sim`).
+//! Not here: every way to differ (crate `node`, `tests/compare`), every schedule (crate `sim`).
 
 use crate::support::cluster::{Cluster, NODES};
 use crate::support::http::{Client, PATIENCE};

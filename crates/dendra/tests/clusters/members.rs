@@ -9,8 +9,8 @@
 //! Invariants
 //! 1. No wait is for a time: each is for a state, and none gives up before `PATIENCE`.
 //!
-//! Not here: other changes, and those that are refused (`changes.rs`), schedules of messages (crate
-//! `node`, `tests/chain`, `tests/steward`, `tests/twin`). See: docs/operating.md, "Grow, shrink,
+//! Not here: other changes, and those that are refused (`changes.rs`), schedules of messages
+//! (crates `ownership` and `node`). See: docs/operating.md, "Grow, shrink,
 //! replace".
 
 use crate::support::town::{Told, Town, free_address};
