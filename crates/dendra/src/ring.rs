@@ -17,7 +17,7 @@
 //! 1. No running node is asked: the table is computed from the list, as founders do it. A running
 //!    cluster keeps its table, and its plans move less than two foundings differ in.
 //!
-//! Not here: the table itself (crate `node`).
+//! Not here: the table itself (crate `ownership`).
 //! See: docs/cli.md, "A cluster".
 
 use crate::cli;

@@ -11,7 +11,7 @@
 //! 2. Moves arrive at once: there are as many epochs as steps of `MOVES_SIDE_BY_SIDE`.
 //!
 //! Not here: processes, links, memory (`make study-members`), moves beyond the share
-//! (`ring_figures.rs`).
+//! (crate `ownership`, `ring_figures.rs`).
 //! See: docs/scale.md.
 
 use dendra_ownership::epoch::drive::{MoveArrived, next_step};

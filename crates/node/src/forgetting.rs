@@ -13,7 +13,8 @@
 //! 2. The clock is read after all that: no ballot of an earlier epoch that was drawn here is above
 //!    it.
 //!
-//! Not here: when an epoch raises the horizons, and their meaning (`epoch/record/horizons.rs`).
+//! Not here: when an epoch raises the horizons, and their meaning (crate `ownership`,
+//! `epoch/record/horizons.rs`).
 //! See: docs/protocol.md, "Horizons".
 
 use crate::desk::Desk;

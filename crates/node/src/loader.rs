@@ -24,9 +24,9 @@
 //! 4. A walk of one source serves all partitions that can use it. No more walks are begun for a
 //!    partition than it needs.
 //!
-//! Not here: which owners must be walked (`sources.rs`), a walk page by page (`walk.rs`), how many
-//! pages clients can bear (`pace/`). Nor are owners of positions (`layout.rs`), answers of a source
-//! (`replica/`), or epochs (`topology/`).
+//! Not here: a walk page by page (`walk.rs`), how many pages clients can bear (`pace/`), answers of
+//! a source (`replica/`). Nor are owners of positions, which of them must be walked, and epochs
+//! (crate `ownership`).
 //! See: docs/protocol.md, "Changes of members".
 
 use crate::config::NodeConfig;

@@ -25,8 +25,7 @@
 //! 2. The fence rises before any loop of the member sees the layout of its epoch.
 //! 3. A partition has at most one twin, beside a position below the stored owners.
 //!
-//! Not here: the epochs (`topology/`), loading (`loader.rs`), which answers are enough
-//! (`coordinator/`).
+//! Not here: the epochs (`epoch/`), loading, and which answers are enough (crate `node`).
 //! See: docs/protocol.md, "Changes of members".
 
 use crate::epoch::record::horizons::Horizons;

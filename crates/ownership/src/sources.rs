@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A plan waits for a source in the status exactly if the loader of the new owner does.
 //!
-//! Not here: walks, patience (`loader.rs`), the sentence (`steward/waiting.rs`).
+//! Not here: walks, patience (crate `node`, `loader.rs`), the sentence (`steward/waiting.rs`).
 //! See: docs/protocol.md, "Changes of members".
 
 use crate::layout::Layout;

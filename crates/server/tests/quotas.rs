@@ -4,7 +4,7 @@
 //! 1. A request that a quota refuses was not begun, and the holder of another token is not
 //!    affected.
 //!
-//! Not here: the arithmetic of rates (`rights/meter.rs`), the form of the table (crate `wire`).
+//! Not here: the arithmetic of rates (`meter.rs`), the form of the table (crate `wire`).
 //! See: docs/api.md, sections "Quotas" and "Certificates of clients".
 
 mod support;

@@ -5,7 +5,7 @@
 //!    promised.
 //!
 //! Not here: the form of the table (crate `wire`), `dendra token` (crate `dendra`,
-//! `tests/token.rs`). See: docs/api.md, section "Tokens".
+//! `tests/commands/token.rs`). See: docs/api.md, section "Tokens".
 
 mod support;
 

@@ -17,7 +17,12 @@ use super::finding::Finding;
 use crate::source::{Source, line_of};
 
 /// The crates in which copies meet.
-const CRATES: [&str; 3] = ["crates/engine", "crates/node", "crates/server"];
+const CRATES: [&str; 4] = [
+    "crates/engine",
+    "crates/ownership",
+    "crates/node",
+    "crates/server",
+];
 
 const BOUND: &str = "a bound over the records of a block, table or batch";
 const PROPOSAL: &str = "a proposal and the version that it builds on";

@@ -15,7 +15,7 @@
 //! 1. With --json stdout gets the member's own answer; without it a table for people.
 //! 2. A refusal ends with 1 and the member's own sentence; no majority and no answer end with 5.
 //!
-//! Not here: which change may follow which (crate `node`), joining (`dendra serve --join`).
+//! Not here: which change may follow which (crate `ownership`), joining (`dendra serve --join`).
 //! See: docs/cli.md, "Changing members"; docs/operating.md.
 
 mod cells;

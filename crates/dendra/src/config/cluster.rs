@@ -15,7 +15,7 @@
 //! 3. A cluster beyond loopback has a secret, or the operator has said that it needs none.
 //! 4. A setting that may be meant and may be a mistake is a doubt: `serve` logs it and goes on.
 //!
-//! Not here: the rules for a list of members (crate `node`), the content of the file (crate
+//! Not here: the rules for a list of members (crate `ownership`), the content of the file (crate
 //! `server`).
 //! See: docs/cli.md, "A cluster".
 

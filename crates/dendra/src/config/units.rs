@@ -10,7 +10,7 @@
 //! 2. Every error says how to write it instead.
 //! 3. `parse_bytes(&show_bytes(n)) == n` for every `n`.
 //!
-//! Not here: which option takes a size (`table.rs`).
+//! Not here: which option takes a size (`options.rs`).
 //! See: docs/cli.md.
 
 use std::time::Duration;

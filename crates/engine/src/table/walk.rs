@@ -62,7 +62,7 @@ pub(crate) struct Flaw {
 /// The checks in which the users of a walk differ, and the way it reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WalkOptions {
-    /// Are filters and bounds of the top index checked?
+    /// Are filters checked?
     has_guides: bool,
     /// Is each value compared with the checksum of its writer?
     has_values: bool,

@@ -15,7 +15,7 @@
 //! 2. A plain write keeps its version in every epoch, a conditional one its proposal.
 //! 3. A round has the owners of one epoch: when they change, the next round begins.
 //!
-//! Not here: the answers of an owner (`replica/`), layouts (`layout.rs`).
+//! Not here: the answers of an owner (`replica/`), layouts (crate `ownership`).
 //! See: docs/protocol.md, "Changes of members".
 
 use super::half::{Half, TWIN_PLACE};

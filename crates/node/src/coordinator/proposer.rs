@@ -134,7 +134,7 @@ impl Proposer {
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     accepted: Vec<Proposal>,
-    /// Proposals up to this clock value are spent: see `epoch/record/horizons.rs`.
+    /// Proposals up to this clock value are spent: see `ownership/src/epoch/record/horizons.rs`.
     spent: u64,
 }
 

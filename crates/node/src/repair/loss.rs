@@ -15,8 +15,8 @@
 //! 3. No loss can be accepted while an owner that could end the repair is away. It must come back,
 //!    or be replaced, first.
 //!
-//! Not here: repairs with and without a loss (`mod.rs`), the operator's order
-//! (`steward/losses.rs`). See: docs/protocol.md, "Damage",
+//! Not here: repairs with and without a loss (`mod.rs`), the operator's order (crate
+//! `ownership`, `steward/losses.rs`). See: docs/protocol.md, "Damage",
 //! docs/decisions/0044-a-loss-is-accepted.md.
 
 use super::enough::{GivenUp, has_the_only_copies, is_lost, missing, missing_in};

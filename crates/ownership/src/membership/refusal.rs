@@ -18,7 +18,7 @@
 //!    than all others; and the folder is asked about again at its next start.
 //!
 //! Not here: the handshake (crate `wire`), the patience (`mod.rs`, `start.rs`), the files that keep
-//! the verdict (crate `server`, `peers/mark.rs`).
+//! the verdict (crate `server`, `disk/mark.rs`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::identity::{

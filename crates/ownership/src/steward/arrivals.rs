@@ -13,7 +13,7 @@
 //!    member to which it goes. So there are no more of them than partitions.
 //! 2. A report of an earlier move of the same partition to the same member does not count.
 //!
-//! Not here: loading (`loader.rs`), the step that follows (`epoch/drive.rs`).
+//! Not here: loading (crate `node`, `loader.rs`), the step that follows (`epoch/drive.rs`).
 
 use crate::epoch::drive::MoveArrived;
 use crate::epoch::record::EpochRecord;

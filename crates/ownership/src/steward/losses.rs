@@ -16,8 +16,8 @@
 //!    restart it is still in force, until its plan ends. One without a plan, of owners that are
 //!    damaged in the same keys, is in force for as long as the block waits for its repair.
 //!
-//! Not here: whether there is a loss to accept, and the repair (`repair/` of this crate), the note
-//! (`accepted_loss.rs`).
+//! Not here: whether there is a loss to accept, and the repair (crate `node`, `repair/`), the
+//! note (`accepted_loss.rs`).
 //! See: docs/decisions/0044-a-loss-is-accepted.md.
 
 use super::Steward;

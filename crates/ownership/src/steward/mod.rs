@@ -25,8 +25,8 @@
 //! 4. Orders, drafts, history and reports are bounded.
 //! 5. No record of a version that this process does not know is voted for, adopted or handed on.
 //!
-//! Not here: votes and records (`topology/`), operations while positions move (`coordinator/`),
-//! copying (`loader.rs`), links and notes (crate `server`).
+//! Not here: votes and records (`epoch/`), operations while positions move, and copying (crate
+//! `node`), links and notes (crate `server`).
 //! Test: crates/ownership/tests/steward. See: docs/protocol.md, "Changes of members".
 
 mod accepted_loss;

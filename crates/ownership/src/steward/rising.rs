@@ -12,7 +12,7 @@
 //!    member counts: damage takes a confirmation back.
 //! 2. `DropStrays` is ordered once between two comparisons of all copies.
 //!
-//! Not here: when a member confirms (`forgetting.rs`), the meaning of floors
+//! Not here: when a member confirms (crate `node`, `forgetting.rs`), the meaning of floors
 //! (`epoch/record/horizons.rs`).
 //! See: docs/protocol.md, "Horizons".
 

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. A number that is not known is `null`, and never 0.
-//! 2. A reader takes a page without the fields that members of an earlier release do not send.
+//! 2. Both ends are of one release: there is none before this one.
 //!
 //! Not here: authorisation, statuses (`cluster/mod.rs`), words (crate `dendra`, `cluster/`).
 //! See: docs/openapi.yaml.

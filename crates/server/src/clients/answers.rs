@@ -3,14 +3,14 @@
 //! ```text
 //! Finished ─┬─ a read: condition judged ─► 200 │ 304 │ 404 │ 412, the value checked
 //!           ├─ a write                  ─► 201 │ 202 │ 412, with the current value where it is wanted
-//!           └─ a failure                ─► the backend's sentence, or that of `status.rs`
+//!           └─ a failure                ─► the backend's sentence, or that of `waiting/status.rs`
 //! nothing came in time                  ─► 504
 //! ```
 //!
 //! Invariants
 //! 1. A value leaves only if it matches its checksum, and if there is room for it.
 //!
-//! Not here: the table from outcomes to statuses (`status.rs`), how an operation ends
+//! Not here: the table from outcomes to statuses (`waiting/status.rs`), how an operation ends
 //! (`backend.rs`).
 //! See: docs/api.md.
 

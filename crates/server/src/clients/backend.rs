@@ -15,8 +15,8 @@
 //! 2. The way to a backend is a `match`, and a read that need not wait allocates no memory on it.
 //! 3. Each operation that waits ends once, in the seat, at the latest when `wait` gives up.
 //!
-//! Not here: the backends (`alone.rs`, `peers/operation.rs`, `peers/scan.rs`, `front/`), the bytes
-//! of answers (`answers.rs`). See: docs/overload.md.
+//! Not here: the backends (`disk/alone.rs`, `peers/operation.rs`, `peers/scan.rs`, `front/`), the
+//! bytes of answers (`answers.rs`). See: docs/overload.md.
 
 use crate::disk::alone::{Alone, StoreWalk};
 use crate::event_loop::handover::{

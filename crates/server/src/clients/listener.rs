@@ -9,7 +9,7 @@
 //! 1. A connection is counted on its loop before it is posted. So two that are accepted in a row do
 //!    not both take the loop that looked emptiest.
 //! 2. `connections_max` is never exceeded by clients. Above it a node by itself accepts nothing; a
-//!    member accepts some more on which only members may ask (`connection_gate.rs`).
+//!    member accepts some more on which only members may ask (`waiting/connection_gate.rs`).
 //! 3. A storm of connections is taken in small pieces. When a loop is near its capacity, few are
 //!    taken and few are kept by the kernel. One that gave up in the backlog is closed here.
 //! 4. Running out of descriptors pauses accepting and is said once, not once per attempt.

@@ -11,8 +11,8 @@
 //!    settings make any write. No peer is told a number that could come back.
 //! 2. A node without a cluster writes nothing.
 //!
-//! Not here: the rules and the bytes (crate `node`), records of epochs (`epochs.rs`), notes of a
-//! running node (`peers/notes.rs`).
+//! Not here: the rules and the bytes (crate `ownership`), records of epochs (`epochs.rs`), notes of
+//! a running node (`peers/notes.rs`).
 //! See: docs/format/notes.md.
 
 use crate::disk::epochs;

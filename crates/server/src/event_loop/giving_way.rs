@@ -22,7 +22,7 @@
 //!    have time: they are no delay, and however long they wait, a turn takes no more of them.
 //!
 //! Not here: the order when the delay stands (`delay.rs`), which connections give way
-//! (`clients/socket.rs`, `clients/doorway.rs`). See: docs/overload.md, "When the processor is what
+//! (`exchange/socket.rs`, `clients/doorway.rs`). See: docs/overload.md, "When the processor is what
 //! runs out".
 
 use crate::clock;

@@ -9,7 +9,8 @@
 //! Invariants
 //! 1. An operation holds its room until it ends: `Held` gives it back when dropped.
 //!
-//! Not here: the work of a backend (`backend.rs`), the end of an operation (`finished.rs`).
+//! Not here: the work of a backend (`clients/backend.rs`), the end of an operation
+//! (`waiting/finished.rs`).
 
 use crate::limits;
 use crate::measure::metrics::{OpLabel, RefusalCause};

@@ -1,10 +1,10 @@
-//! One event loop: its turns, its clock and how other threads hand it results.
+//! One event loop: its turns, and how other threads hand it results.
 //!
 //! ```text
 //! thread/        one event loop                  handover.rs   results that go back to a connection
 //! mailbox.rs     results of other threads        delay.rs      how late the loop begins its work
 //! shared.rs      state of all threads            giving_way.rs reads that come behind others
-//! clock.rs       time                            overload.rs    how pressed all loops are
+//! overload.rs    how pressed all loops are
 //! ```
 //!
 //! Not here: a connection's turn (`clients/`), the node's turn (`peers/agent.rs`).

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. A scan holds one page, for any size of the answer, and room for it before it is asked for.
 //!
-//! Not here: the records of a page as bytes (`clients/pages.rs`).
+//! Not here: the records of a page as bytes (`exchange/pages.rs`).
 //! See: docs/stores.md, docs/api.md, section "Many keys".
 
 use super::desk::{FrontDesk, FrontWork, not_offered};

@@ -3,7 +3,7 @@
 //! ```text
 //! request ─► hello read, judged ─► 101, own hello ─► Proof, checked ─► Hail, claim judged ─► Welcome ─► Probe, claim noted ─► Alive ─► questions …
 //!              └ 4xx with a sentence                  └ farewell        └ farewell                                             └ agent
-//!                                  (`unproven.rs`)
+//!                                  (`waiting/unproven.rs`)
 //! ```
 //!
 //! Invariants

@@ -10,8 +10,8 @@
 //! 1. A question takes at most `LINK_OPEN_TIMEOUT`, and a repeated one waits first.
 //! 2. A wait ends at `Membership::due_us` at the latest.
 //!
-//! Not here: the meaning of the answers, and the waits of a start (crate `node`,
-//! `membership/start.rs`).
+//! Not here: the meaning of the answers, and the waits of a start (crate
+//! `ownership`, `membership/start.rs`).
 //! See: docs/peer.md, section "Handshake".
 
 use super::cluster::{Cluster, StartGate};

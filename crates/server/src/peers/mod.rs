@@ -26,8 +26,8 @@
 //! 2. A node by itself (no `--cluster`) has no agent: its requests never come here.
 //! 3. No request waits for a peer that is down: questions to it are refused here, at once.
 //!
-//! Not here: decisions about requests and about members (crate `node`), bytes of frames (crate
-//! `wire`).
+//! Not here: decisions about requests (crate `node`) and about members (crate `ownership`), bytes
+//! of frames (crate `wire`).
 //! See: docs/peer.md, docs/overload.md.
 
 mod accept;

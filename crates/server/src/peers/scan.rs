@@ -12,7 +12,7 @@
 //! 4. The receipt says `eventual`: the scan does not wait until a majority holds the cells.
 //!
 //! Not here: merging and counting members (crate `node`), the records of a page as bytes
-//! (`clients/pages.rs`), scans of one node's store (`disk/alone.rs`).
+//! (`exchange/pages.rs`), scans of one node's store (`disk/alone.rs`).
 //! See: docs/api.md, section "Many keys".
 
 use super::{Agent, waiting};

@@ -5,7 +5,7 @@
 //!                        ├─ in the table ─► its role, its prefix ─► its quota ─► done, or 403, 429, 507
 //!                        └─ unknown ─► 401; too many from one address ─► 429, closed
 //! none: the names of the certificate that was shown ─► the first that the table has, as above
-//! keep.rs, each TOKENS_LOOK: the table, read as any record ─► in force on this node
+//! clients/keep_rights.rs, each TOKENS_LOOK: the table, read as any record ─► in force on this node
 //! ```
 //!
 //! Invariants

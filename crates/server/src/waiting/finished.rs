@@ -10,7 +10,7 @@
 //! Invariants
 //! 1. A connection's answer to an end does not depend on where the end came from.
 //!
-//! Not here: the bytes of an answer (`answers.rs`), where a connection waits (`seat.rs`).
+//! Not here: the bytes of an answer (`clients/answers.rs`), where a connection waits (`seat.rs`).
 
 use crate::measure::metrics::RefusalCause;
 use crate::waiting::scan_job::ScanJob;

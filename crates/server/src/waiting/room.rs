@@ -16,8 +16,8 @@
 //! 3. While a request waits, or was refused a moment ago, room that moves too few bytes is taken
 //!    back (`Turnover`).
 //!
-//! Not here: counting (crate `node`, `admission/`), the use of the bytes (`body.rs`, `alone.rs`,
-//! `socket.rs`).
+//! Not here: counting (crate `node`, `admission/`), the use of the bytes (`exchange/`,
+//! `disk/alone.rs`).
 //! See: docs/overload.md.
 
 use crate::clock;

@@ -8,8 +8,8 @@
 //! 1. It holds one chunk and a cursor, which pins no memory. A record for which there is no room is
 //!    not taken: `needs` says how much it asks for.
 //!
-//! Not here: when a chunk is made (`alone.rs`), framing (crate `wire`, `http::records`), merging
-//! (crate `engine`).
+//! Not here: when a chunk is made (`disk/alone.rs`), framing (crate `wire`, `http::records`),
+//! merging (crate `engine`).
 //! See: docs/api.md, section "Many keys".
 
 use crate::limits;

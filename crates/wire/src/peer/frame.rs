@@ -77,15 +77,15 @@ pub enum Message {
         /// Ids of the questions, 1 to `PEER_WITHDRAW_IDS_MAX` of them.
         ids: Vec<u64>,
     },
-    /// From the asker's steward to the acceptor's: bytes that the crate `node` reads. Over plain
-    /// HTTP answered by `Alive` with the same id.
+    /// From the asker's steward to the acceptor's: bytes that the crate `ownership` reads. Over
+    /// plain HTTP answered by `Alive` with the same id.
     Steward {
         /// The sender's mark.
         id: u64,
         /// The message.
         body: Bytes,
     },
-    /// A process asks to become a member: bytes that the crate `node` reads. Answered by
+    /// A process asks to become a member: bytes that the crate `ownership` reads. Answered by
     /// `Enrolment`.
     Enrol(Bytes),
     /// To `Enrol`.

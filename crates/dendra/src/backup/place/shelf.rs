@@ -157,7 +157,7 @@ pub(super) fn in_use(name: &str, share: RepositoryUse) -> String {
             format!("{name}: `dendra backup prune` runs; try again when it is done")
         }
         RepositoryUse::Alone => {
-            format!("{name}: a backup, a verify or a restore runs; prune when it is done")
+            format!("{name}: a backup, a list, a verify or a restore runs; prune when it is done")
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Invariants
 //! 1. A reason that waits for another member names that one.
 //!
-//! Not here: other orders (`mod.rs`), which loss a repair would need (`repair/loss.rs`).
+//! Not here: other orders (`mod.rs`), which loss a repair would need (crate `node`,
+//! `repair/loss.rs`).
 //! See: docs/operating.md.
 
 use crate::limits::LINKS_SETTLE_US;

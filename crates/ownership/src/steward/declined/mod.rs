@@ -6,7 +6,7 @@
 //! 2. A code is one word for programs, and stays the same from release to release.
 //!
 //! Not here: why no plan can be made (`ring/plan/refusal.rs`), why a record cannot follow
-//! (`topology/why_not.rs`). Of arrivals, copies, versions and losses: the files of this folder.
+//! (`epoch/why_not.rs`). Of arrivals, copies, versions and losses: the files of this folder.
 
 mod arrival;
 mod copies;

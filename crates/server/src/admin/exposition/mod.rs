@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. A scrape reads; it resets no counter and makes no request wait.
-//! 2. Documents name metrics as the table does (`tests.rs`).
+//! 2. Documents name metrics as the table does (tests below).
 //!
 //! Not here: the metrics themselves (`table.rs`), the counters (`measure/metrics.rs`), the route
 //! (`admin/mod.rs`).

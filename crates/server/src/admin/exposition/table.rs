@@ -9,7 +9,7 @@
 //! 2. Names end in their unit, those of counters in `_total`.
 //! 3. Each bound stands beside the number that it bounds.
 //!
-//! Not here: how the numbers come about (`metrics.rs`, `peers/`, `front/gauges.rs`, the engine's
+//! Not here: how the numbers come about (`measure/`, `peers/`, `front/gauges.rs`, the engine's
 //! `stats.rs`), sums over loops and members (`scrape.rs`), the text (`metric.rs`).
 //! See: docs/overload.md, docs/operating.md, docs/stores.md.
 

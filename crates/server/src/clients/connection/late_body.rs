@@ -10,7 +10,7 @@
 //! 2. A value that is whole waits for room in the log until its deadline: otherwise the client
 //!    would have to send it once more.
 //!
-//! Not here: collecting the bytes (`clients/body.rs`), writes that came whole (`requests.rs`).
+//! Not here: collecting the bytes (`exchange/body.rs`), writes that came whole (`requests.rs`).
 //! See: docs/api.md, "Deadlines and overload".
 
 use super::Connection;

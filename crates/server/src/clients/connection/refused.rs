@@ -6,7 +6,7 @@
 //! 2. The connection goes on behind a refusal only where the server knows where the next request
 //!    begins.
 //!
-//! Not here: the refusals' bytes (`clients/status.rs`), which requests are refused (`requests.rs`).
+//! Not here: the refusals' bytes (`waiting/status.rs`), which requests are refused (`requests.rs`).
 //! See: docs/api.md, "Errors".
 
 use super::{Connection, FrontStep, NextWait};

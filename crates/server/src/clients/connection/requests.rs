@@ -13,7 +13,7 @@
 //! 2. A refused write changed nothing, and is refused before its body is read.
 //! 3. No allocation between the parsed head and the formed answer of a read that need not wait.
 //!
-//! Not here: reading and writing the socket (`socket.rs`), bodies that are not whole
+//! Not here: reading and writing the socket (`exchange/socket.rs`), bodies that are not whole
 //! (`late_body.rs`), the client's right (`login.rs`), refusals (`refused.rs`).
 //! See: docs/api.md, crate `wire`.
 

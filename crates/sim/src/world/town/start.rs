@@ -6,7 +6,7 @@
 //! 2. The first epoch of a folder is durable before its own record.
 //!
 //! Not here: the steward's later life (`home.rs`), whether a joiner may come in (crate
-//! `node`, `steward/`).
+//! `ownership`, `steward/`).
 //! See: crates/server/src/disk/notes.rs, crates/server/src/peers/join.rs.
 
 use super::super::state::{Happening, World};
