@@ -134,12 +134,12 @@ impl DevCluster {
     pub(crate) fn rot_until_found(&self, node: usize, metric: &str) {
         let is_found = |it: &DevCluster| it.metric(node, metric) >= 1.0;
         while !is_found(self) {
-            self.wait_until("no table", |it| !tables(&it.data(node)).is_empty());
-            let rotten = tables(&self.data(node));
+            self.wait_until("no table", |it| !large_tables(&it.data(node)).is_empty());
+            let rotten = large_tables(&self.data(node));
             let said = self.order(&["rot", &node.to_string()]);
             assert!(said.starts_with(&format!("done: rot {node}: ")), "{said}");
             self.wait_until("it is not found", |it| {
-                is_found(it) || tables(&it.data(node)).is_disjoint(&rotten)
+                is_found(it) || large_tables(&it.data(node)).is_disjoint(&rotten)
             });
         }
     }
@@ -172,11 +172,16 @@ impl DevCluster {
 }
 
 /// Tables that are large enough to rot.
-pub(crate) fn tables(folder: &Path) -> BTreeSet<PathBuf> {
+fn large_tables(folder: &Path) -> BTreeSet<PathBuf> {
+    tables(folder, 64 << 10)
+}
+
+/// Tables of at least so many bytes.
+pub(crate) fn tables(folder: &Path, bytes_min: u64) -> BTreeSet<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("the folder is there");
     let is_one = |path: &PathBuf| {
         let size = path.metadata().map_or(0, |meta| meta.len());
-        path.extension().is_some_and(|ending| ending == "tbl") && size >= 64 << 10
+        path.extension().is_some_and(|ending| ending == "tbl") && size >= bytes_min
     };
     let paths = entries.flatten().map(|entry| entry.path());
     paths.filter(is_one).collect()
