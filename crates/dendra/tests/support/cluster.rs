@@ -50,7 +50,9 @@ impl Cluster {
     /// The wall clock of this member is the test's; it begins right.
     pub(crate) fn start_with_clock_of(index: usize, flags: &[&str]) -> Cluster {
         let bent = |folder: &Path| Some((index, BentClock::new(folder)));
-        Cluster::start_with(flags, "off", bent)
+        let mut cluster = Cluster::start_with(flags, "127.0.0.1:0", bent);
+        cluster.wait_until_all_serve();
+        cluster
     }
 
     /// `prepare` has the folder in which each member will have its own, named by its index.
