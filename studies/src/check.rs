@@ -175,14 +175,14 @@ fn agreement(
         let apart = pairs.map(|(ours, theirs)| theirs / ours.max(1e-9) - 1.0);
         let is_near = apart.iter().all(|share| share.abs() <= AGREEMENT);
         held &= is_near;
-        let mut row = cells(tool.tool.name(), &said);
-        row.push(
+        let mut tool_row = cells(tool.tool.name(), &said);
+        tool_row.push(
             apart
                 .map(|share| format!("{:+.1} %", share * 100.0))
                 .join(", "),
         );
-        row.push(word(is_near));
-        report.row(&row);
+        tool_row.push(word(is_near));
+        report.row(&tool_row);
     }
     Ok(held)
 }

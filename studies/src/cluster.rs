@@ -271,7 +271,7 @@ impl Members {
             ))
             .while_running(|| Ok((self.asks()?, clocks())))?;
         let answered = figures.answered.max(1.0);
-        let spent = |(node, before): (&Server, &Clock)| node.cpu_s(before) * 1e6 / answered;
+        let spent = |(node, since): (&Server, &Clock)| node.cpu_s(since) * 1e6 / answered;
         Ok(Row {
             cpu_us: self.nodes.iter().zip(&before).map(spent).collect(),
             asks: (self.asks()? - asks) / answered,

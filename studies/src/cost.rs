@@ -105,20 +105,20 @@ pub(super) fn part(
             .run()?;
         before.for_each(figures.answered, figures.answered / figures.length_s)
     };
-    let wrk_closed = |url: &str, seconds: u32| -> Result<Cost, String> {
+    let wrk_closed = |target: &str, length_s: u32| -> Result<Cost, String> {
         let before = Spent::now()?;
         let order = Order {
-            url,
+            url: target,
             rate: 0,
-            seconds,
+            seconds: length_s,
             connections: 64,
         };
         let said = wrk.run(place, &order)?;
         before.for_each(said.requests, said.rate)
     };
-    let open_at = |url: &str, rate: f64, spacing: &str| -> Result<Cost, String> {
+    let open_at = |base: &str, rate: f64, spacing: &str| -> Result<Cost, String> {
         let before = Spent::now()?;
-        let figures = Bench::new(place, url, &place.folder.join("same"))
+        let figures = Bench::new(place, base, &place.folder.join("same"))
             .with(&format!(
                 "--url-template / --warmup 0s --connections {CONNECTIONS_OPEN} --rate {rate:.0} {spacing} --duration {short}s"
             ))
@@ -150,20 +150,20 @@ pub(super) fn part(
         "wrk, sleeps",
         "ours, sleeps",
     ]);
-    let same = |report: &mut Report, name: &str, law: Law, spacing: &str| -> Result<f64, String> {
+    let same = |page: &mut Report, name: &str, law: Law, spacing: &str| -> Result<f64, String> {
         let server = Delays::start(place, law)?;
-        let url = format!("http://{}", server.address);
-        let target = format!("{url}/");
+        let base = format!("http://{}", server.address);
+        let target = format!("{base}/");
         let turns: Result<Vec<[Cost; 2]>, String> = (0..TURNS)
             .map(|_| {
                 let theirs = wrk_closed(&target, short)?;
-                Ok([theirs, open_at(&url, theirs.rate, spacing)?])
+                Ok([theirs, open_at(&base, theirs.rate, spacing)?])
             })
             .collect();
         let mut turns = turns?;
         turns.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
         let middle = turns[TURNS / 2];
-        row(report, name, &middle);
+        row(page, name, &middle);
         Ok(ratio(&middle))
     };
     let even = same(report, "same rate, even delays", Law::Even, "")?;

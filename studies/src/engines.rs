@@ -174,9 +174,9 @@ impl Study<'_> {
                     format!("--workload ycsb-{workload} --closed --duration {seconds:.1}s {query}")
                 };
                 self.bench(store, &flags((self.seconds() / 3.0).max(0.5)))?;
-                let clocks = store.clocks();
+                let since = store.clocks();
                 let figures = self.bench(store, &flags(self.seconds()))?;
-                let spent = clocks.spent();
+                let spent = since.spent();
                 let answered = figures.answered.max(1.0);
                 let cost_us = |spent_s: f64| spent_s * 1e6 / answered;
                 let all_us = cost_us(spent.iter().sum());

@@ -22,6 +22,8 @@
 //! Not here: measuring itself (`crates/lab`). The product does not depend on this package.
 //! See: docs/lab/README.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 mod check;
 mod cluster;
 mod cost;

@@ -239,8 +239,8 @@ impl Town<'_> {
             "load",
         ]);
         let calm = self.bench(rate, window_s).run()?;
-        let row = |report: &mut Report, what: &str, figures: &Figures, load: String| {
-            report.row(&[
+        let row = |page: &mut Report, what: &str, figures: &Figures, load: String| {
+            page.row(&[
                 what.to_owned(),
                 time(figures.p50_us),
                 format!("{}{}", time(figures.p99_us), figures.mark()),
@@ -429,9 +429,8 @@ fn compare(place: &Place, report: &mut Report, goals: &mut Goals, keys: u32) -> 
     };
     let members = start("0")?.joined(2)?;
     members.load(place, &records(keys, COMPARED_BYTES))?;
-    let nodes = &members.nodes;
-    let record_bytes = record_bytes(&nodes[0], COMPARED_BYTES)?;
-    for node in nodes {
+    let record_bytes = record_bytes(&members.nodes[0], COMPARED_BYTES)?;
+    for node in &members.nodes {
         node.rest(Duration::from_secs(120));
     }
     Box::new(members).stop()?;
@@ -509,8 +508,11 @@ fn scale(place: &Place, report: &mut Report) -> Result<(), String> {
         let members = Members::start(place, &name, &vec![1; size], 3, &options)?;
         let nodes = &members.nodes;
         let wanted = (size * (size - 1) * 2) as f64;
-        let sum = |name: &str| -> Result<f64, String> {
-            nodes.iter().map(|node| metric(&node.admin, name)).sum()
+        let sum = |metric_name: &str| -> Result<f64, String> {
+            nodes
+                .iter()
+                .map(|node| metric(&node.admin, metric_name))
+                .sum()
         };
         while sum("dendra_peer_links{")? < wanted {
             if begun.elapsed() > PLAN_MAX {
@@ -523,14 +525,14 @@ fn scale(place: &Place, report: &mut Report) -> Result<(), String> {
         let window = Duration::from_secs_f64(place.options.seconds.unwrap_or(20.0));
         let spent = |work: &mut dyn FnMut() -> Result<(), String>| -> Result<f64, String> {
             let clocks: Vec<_> = nodes.iter().map(Server::clock).collect();
-            let begun = Instant::now();
+            let work_begun = Instant::now();
             work()?;
             let s: f64 = nodes
                 .iter()
                 .zip(&clocks)
                 .map(|(node, clock)| node.cpu_s(clock))
                 .sum();
-            Ok(s / begun.elapsed().as_secs_f64() / size as f64)
+            Ok(s / work_begun.elapsed().as_secs_f64() / size as f64)
         };
         let asks = sum("dendra_peer_asks_total{")?;
         let idle = spent(&mut || {
@@ -645,6 +647,6 @@ fn ask(base: &str, method: &str, path: &str, body: &str) -> Result<String, Strin
         Ok(page)
     };
     let page = ask().map_err(|e| format!("{path} of {base}: {e}"))?;
-    let (_, body) = page.split_once("\r\n\r\n").unwrap_or_default();
-    Ok(body.to_owned())
+    let (_, answer) = page.split_once("\r\n\r\n").unwrap_or_default();
+    Ok(answer.to_owned())
 }

@@ -83,8 +83,8 @@ impl Share {
         let guard = match guard {
             Ok(guard) => guard,
             Err(e) => {
-                let left = fs::remove_dir(&folder).err().map_or(String::new(), |e| {
-                    format!("; {} is left ({e})", folder.display())
+                let left = fs::remove_dir(&folder).err().map_or(String::new(), |why| {
+                    format!("; {} is left ({why})", folder.display())
                 });
                 return Err(format!("sh does not start ({e}){left}"));
             }
@@ -173,8 +173,8 @@ impl Layout {
 
     /// Makes the group's folder, with its controller on.
     fn prepared(&self, name: &str) -> Result<PathBuf, String> {
-        let (Layout::V1(root) | Layout::V2(root)) = self;
-        let folder = root.join(name);
+        let (Layout::V1(base) | Layout::V2(base)) = self;
+        let folder = base.join(name);
         let refused = |what: &Path, e: std::io::Error| {
             format!(
                 "{} cannot be written ({e}): groups are made by root, so run it as root, or measure \
@@ -185,7 +185,7 @@ impl Layout {
         if let Layout::V2(root) = self {
             let control = root.join("cgroup.subtree_control");
             let on = fs::read_to_string(&control).unwrap_or_default();
-            if !on.split_ascii_whitespace().any(|name| name == "cpu") {
+            if !on.split_ascii_whitespace().any(|it| it == "cpu") {
                 fs::write(&control, "+cpu").map_err(|e| refused(&control, e))?;
             }
         }

@@ -18,6 +18,8 @@
 //! release as files (`scripts/`), measurements (`studies/`).
 //! See: CONTRIBUTING.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 mod built;
 mod ci;
 mod look;

@@ -3,6 +3,7 @@
 //! ```text
 //! encoded  | flags 1 | copies 1 | version 16 | checksum 8 | expiry ms 8, if flagged | ballot's clock 8, if flagged | value … |
 //!   flags    bit 0: tombstone   bit 1: has an expiry   bit 2: has a ballot   others: zero, refused when set
+//!            (bit 3 is of a touch, which is no cell: `touch.rs`)
 //!   checksum xxh3-64 of the value, seeded with xxh3-64 of the stored key
 //! ```
 //!
@@ -83,13 +84,15 @@ pub fn checksum(stored_key: &[u8], value: &[u8]) -> u64 {
 }
 
 const FLAG_TOMBSTONE: u8 = 1;
-const FLAG_EXPIRY: u8 = 2;
-const FLAG_BORN: u8 = 4;
+pub(crate) const FLAG_EXPIRY: u8 = 2;
+pub(crate) const FLAG_BORN: u8 = 4;
+/// Marks a touch, which is no cell: see `touch.rs`.
+pub(crate) const FLAG_TOUCH: u8 = 8;
 /// No clock shows less: smaller clock fields of versions name records that were created without a
 /// base.
 const CLOCK_FIELD_MIN: u64 = 1 << 56;
 /// Bytes in front of the optional expiry: flags, copies, version, checksum.
-const FIXED_BYTES: usize = 1 + 1 + Version::BYTES + 8;
+pub(crate) const FIXED_BYTES: usize = 1 + 1 + Version::BYTES + 8;
 /// Where the version stands inside an encoded cell.
 pub const ENCODED_VERSION_OFFSET: usize = 2;
 

@@ -10,15 +10,17 @@
 //! Invariants
 //! 1. An expired value and a tombstone count as absent.
 //! 2. A guard is judged when its write commits, in the order of the log.
+//! 3. A condition of one version has no memory of its own. Several share one piece of it.
 //!
 //! Not here: the header fields (crate `wire`), the commit (crate `engine`), conditions that a
 //! majority of owners settles (crate `node`).
 //! See: docs/decisions/0008-guards-in-commit-order.md.
 
 use crate::Version;
+use std::sync::Arc;
 
 /// A rule about the live value of a key: under it a write happens, or a read is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// No condition.
     None,
@@ -30,17 +32,40 @@ pub enum Condition {
     Matches(Version),
     /// There is no live value, or it has another version (`If-None-Match: "…"`).
     Differs(Version),
+    /// The live value has one of these versions (`If-Match: "…", "…"`). Of none it never holds.
+    MatchesOneOf(Arc<[Version]>),
+    /// There is no live value, or it has none of these versions (`If-None-Match: "…", "…"`).
+    DiffersFromAll(Arc<[Version]>),
 }
 
 impl Condition {
     /// Does it hold of a key whose live value has this version?
-    pub fn holds(self, current: Option<Version>) -> bool {
+    pub fn holds(&self, current: Option<Version>) -> bool {
         match self {
             Condition::None => true,
             Condition::Present => current.is_some(),
             Condition::Absent => current.is_none(),
-            Condition::Matches(version) => current == Some(version),
-            Condition::Differs(version) => current != Some(version),
+            Condition::Matches(version) => current == Some(*version),
+            Condition::Differs(version) => current != Some(*version),
+            Condition::MatchesOneOf(versions) => current.is_some_and(|it| versions.contains(&it)),
+            Condition::DiffersFromAll(versions) => current.is_none_or(|it| !versions.contains(&it)),
+        }
+    }
+
+    /// The live value has one of these versions.
+    pub fn matches_one_of(versions: &[Version]) -> Condition {
+        match versions {
+            [version] => Condition::Matches(*version),
+            _ => Condition::MatchesOneOf(versions.into()),
+        }
+    }
+
+    /// The live value has none of these versions.
+    pub fn differs_from_all(versions: &[Version]) -> Condition {
+        match versions {
+            [] => Condition::None,
+            [version] => Condition::Differs(*version),
+            _ => Condition::DiffersFromAll(versions.into()),
         }
     }
 
@@ -51,7 +76,7 @@ impl Condition {
 }
 
 /// The condition of a write to one store, judged when the write commits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// No condition: the newest version wins, wherever the write stands in the log. For copies of
     /// writes that were decided elsewhere: replication, repair, hints.
@@ -75,13 +100,17 @@ mod tests {
 
     #[test]
     fn conditions_hold_as_their_names_say() {
-        let other = Version { hlc: 1, ..V };
+        let (other, newer) = (Version { hlc: 1, ..V }, Version { rmw: 1, ..V });
         for (condition, of_v, of_other, of_nothing) in [
             (Condition::None, true, true, true),
             (Condition::Present, true, true, false),
             (Condition::Absent, false, false, true),
             (Condition::Matches(V), true, false, false),
             (Condition::Differs(V), false, true, true),
+            (Condition::matches_one_of(&[newer, V]), true, false, false),
+            (Condition::matches_one_of(&[]), false, false, false),
+            (Condition::differs_from_all(&[newer, V]), false, true, true),
+            (Condition::differs_from_all(&[]), true, true, true),
         ] {
             assert_eq!(condition.holds(Some(V)), of_v);
             assert_eq!(condition.holds(Some(other)), of_other);

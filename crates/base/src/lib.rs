@@ -4,6 +4,7 @@
 //! key.rs      Space, Key        bytes that name a record, behind one byte that names its space
 //! version.rs  Version           the one order in which two copies of a record are compared
 //! cell.rs     Cell, CellRef     a record of a key: version, kind, copies, expiry, checksum, value
+//! touch.rs    Touch             a cell that has the value of an earlier version, and not its bytes
 //! condition.rs Condition, Guard the rules under which a write happens
 //! peer.rs     Ask, Answer       questions and answers of members of a cluster
 //! quorum.rs   Quorum            how many copies, how many answers, and their promise
@@ -41,6 +42,7 @@ pub mod prng;
 pub mod quorum;
 pub mod receipt;
 pub mod release;
+pub mod touch;
 pub mod version;
 pub mod workload;
 
@@ -54,5 +56,6 @@ pub use prng::Prng;
 pub use quorum::{BadQuorum, Consistency, Quorum};
 pub use receipt::{Durability, Known};
 pub use release::{ClusterVersion, ClusterVersions};
+pub use touch::Touch;
 pub use version::{LeastSuccessor, Version};
 pub use workload::Workload;

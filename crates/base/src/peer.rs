@@ -11,6 +11,7 @@
 //!          Compare      which of these ranges that we share differ          fingerprints of them
 //!          List         the member's records of a range that both share     values stay at home
 //!          Foreground   how many rounds clients had there, and how long     no key, no disk
+//!          Changes      keys of a range that were written, by number        no disk; may wait
 //! Answer   one per question, or why there is none
 //! ```
 //!
@@ -50,6 +51,13 @@ pub enum Operation {
         /// The condition on the current value.
         condition: Condition,
     },
+    /// Give the value another end.
+    Touch {
+        /// Wall milliseconds after which the value is gone.
+        expiry_ms: u64,
+        /// The condition on the current value: `Present`, `Matches` or `MatchesOneOf`.
+        condition: Condition,
+    },
 }
 
 impl Operation {
@@ -57,7 +65,9 @@ impl Operation {
     pub fn condition(&self) -> Condition {
         match self {
             Operation::Get => Condition::None,
-            Operation::Put { condition, .. } | Operation::Delete { condition } => *condition,
+            Operation::Put { condition, .. }
+            | Operation::Delete { condition }
+            | Operation::Touch { condition, .. } => condition.clone(),
         }
     }
 }
@@ -209,6 +219,37 @@ pub enum Ask {
     },
     /// How clients of this member fare: a member that loads copies gives way to them.
     Foreground,
+    /// The keys of a range that were written at this member, from a place in its changes on.
+    Changes {
+        /// From where on; `None` = where is the end?
+        cursor: Option<FeedCursor>,
+        /// Raw key: from this one on.
+        start: Bytes,
+        /// Raw key, exclusive; `None` = no end.
+        end: Option<Bytes>,
+        /// Answer when there are some, or a moment later. Else at once.
+        waits: bool,
+    },
+}
+
+/// A place in the changes of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FeedCursor {
+    /// The life of its changes.
+    pub life: u64,
+    /// The number of the next change.
+    pub next: u64,
+}
+
+/// A key that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Number in the life of the member's changes.
+    pub number: u64,
+    /// Raw key.
+    pub key: Bytes,
+    /// The version that was written, at least.
+    pub version: Version,
 }
 
 /// Rounds of clients' operations that a member coordinated since its process began.
@@ -358,6 +399,20 @@ pub enum Answer {
     },
     /// To `Foreground`.
     Foreground(Foreground),
+    /// To `Changes`.
+    Changes {
+        /// Behind the changes that were looked at.
+        cursor: FeedCursor,
+        /// Changes of the range among them.
+        changes: Vec<Change>,
+        /// All changes so far were looked at.
+        is_end: bool,
+    },
+    /// To `Changes`: those from the cursor on are not known any more.
+    ChangesGone {
+        /// Where the changes end now.
+        end: FeedCursor,
+    },
     /// There is no answer.
     Refused(Refused),
 }

@@ -96,8 +96,8 @@ fn notes_beside(vfs: &dyn Vfs, report: &Report) -> Vec<String> {
     let foreign = report
         .foreign
         .iter()
-        .filter(|name| !folder::NAMES.contains(&name.as_str()))
-        .map(|name| format!("{name} is not a file of Dendra; the node does not touch it"));
+        .filter(|file| !folder::NAMES.contains(&file.as_str()))
+        .map(|file| format!("{file} is not a file of Dendra; the node does not touch it"));
     why.into_iter().chain(foreign).collect()
 }
 

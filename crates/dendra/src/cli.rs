@@ -1,8 +1,8 @@
 //! The command line, drawn once for parsing, help, completions and the manual page.
 //!
 //! ```text
-//! dendra serve | get | put | delete | scan | load | backup | restore | copy | bench | conform | profile | cluster
-//!        dev | ring | cert | token | check | dump | config print | completions | man
+//! dendra serve | get | put | delete | touch | lock | scan | watch | load | backup | restore | copy | bench | conform | profile
+//!        cluster | health | dev | ring | cert | token | check | dump | config print | completions | man
 //! ```
 //!
 //! Invariants
@@ -22,6 +22,7 @@ use crate::conform::flags::Conform;
 use crate::copy::flags::CopyFlags;
 use crate::dev::flags::DevArgs;
 use crate::encoding::Encoding;
+use crate::health::HealthArgs;
 use clap::{ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -60,6 +61,8 @@ Exit codes: 0 done · 1 failed · 2 unusable options · 3 key not found · 4 con
 5 unavailable or no answer in time · 130 interrupted.
 serve: 3 the data folder cannot be opened · 4 the address is taken.
 bench: 6 the generator was the bottleneck.
+health: 0 healthy · 1 degraded · 2 not serving · 3 not known.
+lock: the command's own · 122 another holds the lock · 123 no node · 124 the lease was lost.
 Data goes to stdout, everything else to stderr.";
 
 /// When to use colours.
@@ -84,8 +87,16 @@ pub(crate) enum Command {
     Put(Put),
     /// Remove one key, whether it is there or not
     Delete(Delete),
+    /// Give the value of a key another time to live, without the value
+    Touch(TouchArgs),
+    /// Run a command under a lock that is renewed, and stop it when the lock is lost
+    Lock(LockArgs),
     /// Print a range of keys, sorted by bytes
     Scan(ScanArgs),
+    /// Print how many keys a range has
+    Count(CountArgs),
+    /// Print the state of keys and then their changes, or run a command for each, until stopped
+    Watch(WatchArgs),
     /// Store many records: a folder, NDJSON or TSV
     Load(Load),
     /// Copy a running node or cluster to a folder of backups; list, verify, prune
@@ -109,6 +120,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         access: AccessArgs,
     },
+    /// Say in a word whether a node or a cluster is well, and what mends it
+    Health(HealthArgs),
     /// Run a cluster on this machine, and hurt it: dev kill 2, dev cut 1 2, dev heal, dev add, dev
     /// replace 2
     Dev(DevArgs),
@@ -534,9 +547,48 @@ pub(crate) struct Delete {
     pub(crate) client: ClientArgs,
 }
 
-/// `dendra scan`
+/// `dendra touch`
 #[derive(Debug, Args)]
-pub(crate) struct ScanArgs {
+pub(crate) struct TouchArgs {
+    /// The key
+    pub(crate) key: OsString,
+    /// Forget the record so long from now: seconds, or with a unit as 90s, 15m, 12h or 30d
+    #[arg(long, value_name = "TIME", value_parser = time_to_live)]
+    pub(crate) ttl: u64,
+    /// Print one JSON object: key, version, expires_ms, receipt
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Condition
+    #[command(flatten)]
+    pub(crate) condition: ConditionArgs,
+    /// Node and encoding
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+/// `dendra lock`
+#[derive(Debug, Args)]
+pub(crate) struct LockArgs {
+    /// The key of the lock
+    pub(crate) name: OsString,
+    /// How long the lock stays without a renewal: it is renewed at a third of it
+    #[arg(long, value_name = "TIME", value_parser = time_to_live, default_value = "30")]
+    pub(crate) ttl: u64,
+    /// How long to wait for a lock that another process holds [default: for ever]
+    #[arg(long, value_name = "TIME")]
+    #[arg(value_parser = crate::config::units::parse_duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Node and encoding
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// The command; it finds the fencing token in DENDRA_FENCING_TOKEN
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// A range of keys; all of them without a flag.
+#[derive(Debug, Args)]
+pub(crate) struct RangeArgs {
     /// First key, inclusive; without it and --prefix, all keys
     #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
     pub(crate) start: Option<OsString>,
@@ -546,6 +598,14 @@ pub(crate) struct ScanArgs {
     /// Only keys that begin with this
     #[arg(long, value_name = "KEY")]
     pub(crate) prefix: Option<OsString>,
+}
+
+/// `dendra scan`
+#[derive(Debug, Args)]
+pub(crate) struct ScanArgs {
+    /// Which keys
+    #[command(flatten)]
+    pub(crate) range: RangeArgs,
     /// At most this many records
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -559,6 +619,48 @@ pub(crate) struct ScanArgs {
     /// One JSON object a line instead of KEY TAB VALUE
     #[arg(long)]
     pub(crate) json: bool,
+    /// Node and encoding
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+/// `dendra watch`
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("range").required(true).args(["id", "prefix", "start"]))]
+pub(crate) struct WatchArgs {
+    /// One key
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["prefix", "start", "end"])]
+    pub(crate) id: Option<OsString>,
+    /// All keys that begin with this
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["start", "end"])]
+    pub(crate) prefix: Option<OsString>,
+    /// First key of a range, inclusive
+    #[arg(long, value_name = "KEY")]
+    pub(crate) start: Option<OsString>,
+    /// Where the range stops, exclusive
+    #[arg(long, value_name = "KEY", requires = "start")]
+    pub(crate) end: Option<OsString>,
+    /// Go on behind the token of an event; or now, for changes alone [default: the state first]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) from: Option<String>,
+    /// Events without values
+    #[arg(long)]
+    pub(crate) no_values: bool,
+    /// Run this in a shell for each put, delete and expire, one after the other. It finds
+    /// DENDRA_EVENT, DENDRA_KEY and DENDRA_VERSION, and the value on stdin
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) exec: Option<OsString>,
+    /// Node and encoding
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+/// `dendra count`
+#[derive(Debug, Args)]
+pub(crate) struct CountArgs {
+    /// Which keys
+    #[command(flatten)]
+    pub(crate) range: RangeArgs,
     /// Node and encoding
     #[command(flatten)]
     pub(crate) client: ClientArgs,
@@ -586,7 +688,7 @@ pub(crate) struct Load {
     /// Put this in front of every key
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) prefix: OsString,
-    /// Requests in flight, each on its own connection
+    /// Records in flight, in batches on up to 8 connections
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub(crate) in_flight: u64,

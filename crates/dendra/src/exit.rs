@@ -9,6 +9,8 @@
 //! bench:  6 invalid: the generator was the bottleneck    (the run is written all the same)
 //! check:  1 damage found                       3 a node runs on the folder
 //! cluster compare:  6 copies differ
+//! health: 1 degraded            2 not serving      3 not known
+//! lock:   the command's own, 128 and the signal that ended it, 122 to 127 (`lock.rs`)
 //! ```
 //!
 //! Invariants
@@ -42,6 +44,12 @@ impl Exit {
     pub(crate) const UNAVAILABLE: Exit = Exit(5);
     /// A measurement that must not be used.
     pub(crate) const INVALID: Exit = Exit(6);
+    /// The node or the cluster serves, and an operator should act.
+    pub(crate) const DEGRADED: Exit = Exit(1);
+    /// The node or the cluster does not serve.
+    pub(crate) const NOT_SERVING: Exit = Exit(2);
+    /// A node is there, and does not tell its health.
+    pub(crate) const UNKNOWN: Exit = Exit(3);
     /// Copies differ.
     pub(crate) const DIFFER: Exit = Exit(6);
     /// SIGINT.
@@ -49,6 +57,11 @@ impl Exit {
 }
 
 impl Exit {
+    /// A code that only one command has.
+    pub(crate) const fn from_code(code: u8) -> Exit {
+        Exit(code)
+    }
+
     /// Exit code as the system takes it.
     pub(crate) fn code(self) -> i32 {
         i32::from(self.0)

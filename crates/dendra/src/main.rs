@@ -4,12 +4,14 @@
 //! cli.rs       the command line, drawn once
 //! config/      options of a node: flag > environment > file > default
 //! serve.rs     options -> crate `server`
-//! client/      HTTP -> ops.rs (get, put, delete), scan.rs, load/
+//! client/      HTTP -> ops.rs (get, put, touch, delete), scan.rs, watch.rs, load/
+//! lock.rs      a command under a lease
 //! backup/      admin ports -> a folder of backups -> admin ports of an empty cluster
 //! conform/     the cases of docs/conformance, against any store
 //! copy/        any store of the contract -> any other one, while clients write
 //! bench.rs     crate `lab`: load, and the record of a run
 //! cluster/     orders about members -> the admin port
+//! health.rs    admin ports -> one word, and what is wrong
 //! check.rs     a stopped node's folder -> crate `engine`
 //! dev/         a cluster of child processes, to be played with
 //! exit.rs      exit codes         console.rs   stderr         encoding.rs   hex, base64, JSON
@@ -23,6 +25,8 @@
 //! Not here: anything that decides about data; this crate parses, prints and calls.
 //! See: docs/cli.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 mod access;
 mod backup;
 mod bench;
@@ -35,13 +39,16 @@ mod config;
 mod conform;
 mod console;
 mod copy;
+mod count;
 mod dev;
 mod encoding;
 mod exit;
+mod health;
 #[cfg(test)]
 #[path = "../../base/tests/legal/mod.rs"]
 mod legal;
 mod load;
+mod lock;
 mod logs;
 mod ops;
 mod output;
@@ -53,6 +60,7 @@ mod scan;
 mod serve;
 mod signals;
 mod token;
+mod watch;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use cli::{Cli, Command, ConfigVerb};
@@ -123,7 +131,11 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Get(args) => client_command(ops::get(args, console)),
         Command::Put(args) => client_command(ops::put(args, console)),
         Command::Delete(args) => client_command(ops::delete(args, console)),
+        Command::Touch(args) => client_command(ops::touch(args, console)),
+        Command::Lock(args) => runtime()?.block_on(lock::lock(args, console)),
         Command::Scan(args) => client_command(scan::scan(args, console)),
+        Command::Count(args) => client_command(count::count(args, console)),
+        Command::Watch(args) => client_command(watch::watch(args, console)),
         Command::Backup(args) => client_command(backup::backup(args, console)),
         Command::Restore(args) => client_command(backup::restore(args, console)),
         Command::Copy(args) => client_command(copy::copy(args, console)),
@@ -134,6 +146,7 @@ fn run(cli: &Cli, console: Console) -> ExitResult {
         Command::Cluster { flags, access } => {
             client_command(cluster::cluster(flags, access, console))
         }
+        Command::Health(args) => client_command(health::health(args, console)),
         Command::Dev(args) => dev::dev(args, console),
         Command::Ring(args) => ring::ring(args),
         Command::Cert(args) => cert::cert(args, console),

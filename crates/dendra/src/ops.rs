@@ -1,8 +1,9 @@
-//! `dendra get`, `put` and `delete`: one key, one request.
+//! `dendra get`, `put`, `touch` and `delete`: one key, one request.
 //!
 //! ```text
 //! get     value on stdout            --json: key, value, version, expires_ms, receipt
 //! put     version on stderr          --json: key, version, receipt (stdout)
+//! touch   version on stderr          --json: key, version, expires_ms, receipt (stdout)
 //! delete  version on stderr          --json: key, version, receipt (stdout)
 //! ```
 //!
@@ -13,7 +14,7 @@
 //! Not here: ranges (`scan.rs`), many keys (`load/`).
 //! See: docs/cli.md.
 
-use crate::cli::{self, ConditionArgs, Delete, Get, Put, QuorumArgs};
+use crate::cli::{self, ConditionArgs, Delete, Get, Put, QuorumArgs, TouchArgs};
 use crate::client::{BaseUrl, Client, Credentials, HttpRequest, WholeAnswer};
 use crate::console::{Console, show_key};
 use crate::encoding::{self, Encoding};
@@ -32,7 +33,7 @@ use std::os::unix::ffi::OsStrExt;
 pub(crate) use crate::output::{can_write, print, write_whole};
 
 /// Parts of a query, in the order they were added.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Query(String);
 
 impl Query {
@@ -234,6 +235,22 @@ pub(crate) async fn delete(args: &Delete, console: Console) -> ExitResult {
     let ask = HttpRequest {
         method: Method::DELETE,
         path: entity(&key, args.quorum, None),
+        headers: if_match(&args.condition)?.into_iter().collect(),
+        body: Bytes::new(),
+    };
+    write(&client, &ask, &key, args.json, console).await
+}
+
+/// `dendra touch`
+pub(crate) async fn touch(args: &TouchArgs, console: Console) -> ExitResult {
+    let key = key_bytes("the key", &args.key, args.client.encoding())?;
+    let client = client(&args.client, console)?;
+    let mut query = Query::default();
+    query.add("id", &key);
+    query.add("ttl", args.ttl.to_string().as_bytes());
+    let ask = HttpRequest {
+        method: Method::POST,
+        path: query.behind("/v0/touch"),
         headers: if_match(&args.condition)?.into_iter().collect(),
         body: Bytes::new(),
     };

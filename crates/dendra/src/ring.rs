@@ -269,9 +269,9 @@ impl RingChange {
         }
         let mut list = members.to_vec();
         let mut words = Vec::new();
-        for url in &args.remove {
-            let at = before.topology.index_of(url).ok_or_else(|| {
-                Failure::usage(format!("--remove: {url} is not in the list of --cluster"))
+        for given in &args.remove {
+            let at = before.topology.index_of(given).ok_or_else(|| {
+                Failure::usage(format!("--remove: {given} is not in the list of --cluster"))
             })?;
             let url = &before.topology.member(at).url;
             list.retain(|member| member.url != *url);

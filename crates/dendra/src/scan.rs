@@ -70,9 +70,9 @@ fn question(args: &ScanArgs) -> Result<HttpRequest, Failure> {
         query.add(name, &key);
         Ok(true)
     };
-    let has_prefix = add("prefix", &args.prefix)?;
-    let has_start = add("start", &args.start)?;
-    add("end", &args.end)?;
+    let has_prefix = add("prefix", &args.range.prefix)?;
+    let has_start = add("start", &args.range.start)?;
+    add("end", &args.range.end)?;
     if !has_prefix && !has_start {
         query.add("start", FIRST_KEY);
     }

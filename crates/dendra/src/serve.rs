@@ -52,7 +52,7 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     let on_serving = |running: &Running| announce(running, console);
     let reason = match driver {
         None => dendra_server::serve(settings, on_serving),
-        Some((store, papers)) => dendra_server::serve_front(settings, store, papers, on_serving),
+        Some((driver, papers)) => dendra_server::serve_front(settings, driver, papers, on_serving),
     };
     match reason {
         ExitReason::Stopped => Ok(Exit::OK),

@@ -79,6 +79,71 @@ fn any_of_three_nodes_answers_for_any_key_over_plain_http() {
     cluster.wait_for_all_links();
 }
 
+/// Items at each level, with all three members and then without one.
+#[test]
+fn a_batch_is_carried_out_by_any_of_three_and_without_one() {
+    let _others = beside_others();
+    let mut cluster = Cluster::start(&[]);
+    cluster.wait_for_all_links();
+    let many = |from: usize, op: &str| -> String {
+        let item = |n| match op {
+            "put" => format!("{{\"key\":\"k{n}\",\"value\":\"v{n}\"}}\n"),
+            op => format!("{{\"op\":\"{op}\",\"key\":\"k{n}\"}}\n"),
+        };
+        (from..from + 1_000).map(item).collect()
+    };
+    let batch = |address, body: &str| {
+        let mut client = Client::open(address).expect("it listens");
+        let answer = client.request("POST", "/v0/batch", &[], body.as_bytes());
+        let answer = answer.expect("it answers");
+        assert_eq!(answer.status, 200);
+        let text = String::from_utf8(answer.body).expect("lines are text");
+        let lines: Vec<serde_json::Value> = text
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_str(line).expect("an object"))
+            .collect();
+        (answer.receipt, lines)
+    };
+    for (round, members) in [(0, 0..3), (1, 0..2)] {
+        if round == 1 {
+            cluster.kill(2);
+        }
+        for member in members {
+            let from = 1_000 * (3 * round + member);
+            let (end, lines) = batch(cluster.listen[member], &many(from, "put"));
+            assert_eq!(end, "Dendra-Batch: complete; items=1000");
+            for line in &lines {
+                assert_eq!(line["status"], 201, "{line}");
+                let receipt = line["receipt"].as_str().expect("a receipt");
+                assert!(
+                    receipt.ends_with("level=linearizable; durability=sync"),
+                    "{receipt}"
+                );
+            }
+            // From another one: what was acknowledged is what it shows, in the order of the items.
+            let (_, lines) = batch(cluster.listen[1 - member.min(1)], &many(from, "get"));
+            for (n, line) in lines.iter().enumerate() {
+                assert_eq!(line["value"], format!("v{}", from + n), "{line}");
+            }
+        }
+        // Items of one key see each other, and each has its own condition and level.
+        let (_, lines) = batch(
+            cluster.listen[0],
+            "{\"key\":\"x\",\"value\":\"1\"}\n{\"key\":\"x\",\"value\":\"2\",\"if-none-match\":\"*\"}\n\
+             {\"op\":\"delete\",\"key\":\"x\",\"if-match\":\"*\"}\n{\"op\":\"get\",\"key\":\"x\"}\n\
+             {\"key\":\"x\",\"value\":\"3\",\"if-none-match\":\"*\",\"ack\":1}\n\
+             {\"key\":\"x\",\"value\":\"4\",\"ack\":3}\n",
+        );
+        let statuses: Vec<_> = lines
+            .iter()
+            .filter_map(|line| line["status"].as_u64())
+            .collect();
+        let all = if round == 0 { 201 } else { 504 };
+        assert_eq!(statuses, [201, 412, 202, 404, 400, all], "{lines:?}");
+    }
+}
+
 fn every_kind_of_request_is_answered_by_any(cluster: &Cluster) {
     cluster.wait_for_all_links();
     let mut clients: Vec<Client> = cluster

@@ -12,7 +12,7 @@
 //!    stores alone.
 //!
 //! Not here: writes meanwhile, kills and faults (`backup*.rs`, `restore.rs`, `commands/copy.rs`,
-//! `clusters/`), the front doors (`outgrow.rs`), encoders alone (each crate's own tests).
+//! `clusters/`), the front doors (`outgrow/`), encoders alone (each crate's own tests).
 //! See: docs/format/backup.md, docs/moving.md.
 
 mod support;

@@ -1,7 +1,7 @@
 //! Writes on their way into the log: encoded once, where they arrive.
 //!
 //! ```text
-//! record   | key length u16 | cell length u32 | stored key | encoded cell |     little-endian
+//! record   | key length u16 | cell length u32 | stored key | encoded cell or touch |     little-endian
 //! batch    record record record …            ops: one entry per record, with the caller's token
 //! ```
 //!
@@ -15,7 +15,7 @@
 //! See: docs/format/wal.md.
 
 use dendra_base::limits::{STORED_KEY_BYTES_MAX, STORED_VALUE_BYTES_MAX};
-use dendra_base::{CellRef, Guard, Version, cell};
+use dendra_base::{CellRef, Guard, Touch, Version, cell};
 use std::fmt;
 
 /// Bytes in front of a record's key: key length and cell length.
@@ -121,10 +121,12 @@ pub enum WriteOutcome {
     NotApplied,
     /// The disk has no room for the next log segment; the record did not change.
     NoRoom,
+    /// Too many bytes of touched values in one commit; the record did not change.
+    Crowded,
 }
 
 /// One write of a batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct BatchWrite {
     /// The caller's own mark, returned with the outcome.
     pub token: u64,
@@ -134,6 +136,8 @@ pub(crate) struct BatchWrite {
     pub guard: Guard,
     /// The caller's clock, for the guard's view of expiry.
     pub now_ms: u64,
+    /// Does the record refer to the value that the key has?
+    pub is_touch: bool,
 }
 
 /// Encoded writes, with the guard and the token of each.
@@ -185,20 +189,60 @@ impl Batch {
         now_ms: u64,
     ) -> Result<(), NotTaken> {
         Batch::check(stored_key, cell).map_err(NotTaken::Unfit)?;
+        let op = self.begin_record(token, stored_key, cell.encoded_len(), guard, now_ms);
+        cell.encode(&mut self.bytes);
+        self.ops.push(op);
+        Ok(())
+    }
+
+    /// Appends one touch: the live value of the key gets a new version and a new end, and its bytes
+    /// do not go into the log again.
+    ///
+    /// With `Guard::If` the value is the one that the commit finds, and without a live one the
+    /// guard fails. With `Guard::Newest` it is that of version `touch.of`: the guard holds of a key
+    /// that has it, or has the version of the touch or a newer one already.
+    ///
+    /// # Errors
+    /// As those of `push`.
+    pub fn push_touch(
+        &mut self,
+        token: u64,
+        stored_key: &[u8],
+        touch: &Touch,
+        guard: Guard,
+        now_ms: u64,
+    ) -> Result<(), NotTaken> {
+        Batch::check(stored_key, &touch.with(b"")).map_err(NotTaken::Unfit)?;
+        let op = self.begin_record(token, stored_key, touch.encoded_len(), guard, now_ms);
+        touch.encode(&mut self.bytes);
+        self.ops.push(BatchWrite {
+            is_touch: true,
+            ..op
+        });
+        Ok(())
+    }
+
+    fn begin_record(
+        &mut self,
+        token: u64,
+        stored_key: &[u8],
+        cell_len: usize,
+        guard: Guard,
+        now_ms: u64,
+    ) -> BatchWrite {
         let start = self.bytes.len();
-        let key_len = u16::try_from(stored_key.len()).expect("checked above");
-        let cell_len = u32::try_from(cell.encoded_len()).expect("checked above");
+        let key_len = u16::try_from(stored_key.len()).expect("checked by the caller");
+        let cell_len = u32::try_from(cell_len).expect("checked by the caller");
         self.bytes.extend_from_slice(&key_len.to_le_bytes());
         self.bytes.extend_from_slice(&cell_len.to_le_bytes());
         self.bytes.extend_from_slice(stored_key);
-        cell.encode(&mut self.bytes);
-        self.ops.push(BatchWrite {
+        BatchWrite {
             token,
             start,
             guard,
             now_ms,
-        });
-        Ok(())
+            is_touch: false,
+        }
     }
 
     /// Moves everything of `other` to the end of this batch's own writes.
@@ -209,9 +253,9 @@ impl Batch {
         }
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
-        self.ops.extend(other.ops.iter().map(|op| BatchWrite {
+        self.ops.extend(other.ops.drain(..).map(|op| BatchWrite {
             start: op.start + base,
-            ..*op
+            ..op
         }));
         other.clear();
     }
@@ -281,6 +325,32 @@ impl<'a> LogRecord<'a> {
     pub fn cell(&self) -> Option<CellRef<'a>> {
         CellRef::decode(self.encoded_cell)
     }
+
+    /// The touch, when the bytes are one.
+    pub fn touch(&self) -> Option<Touch> {
+        Touch::decode(self.encoded_cell)
+    }
+
+    /// The version of the cell or touch.
+    pub(crate) fn version(&self) -> Option<Version> {
+        let of_cell = self.cell().map(|cell| cell.version);
+        of_cell.or_else(|| self.touch().map(|touch| touch.version))
+    }
+}
+
+/// Overwrites the touch of the record that starts at `start`: its length stays.
+pub(crate) fn patch_touch(bytes: &mut [u8], start: usize, touch: &Touch) {
+    let key_len = usize::from(u16::from_le_bytes([bytes[start], bytes[start + 1]]));
+    let at = start + RECORD_HEAD_BYTES + key_len;
+    let mut encoded = Vec::with_capacity(touch.encoded_len());
+    touch.encode(&mut encoded);
+    bytes[at..at + encoded.len()].copy_from_slice(&encoded);
+}
+
+/// Overwrites the version of an encoded cell.
+pub(crate) fn patch_encoded(encoded_cell: &mut [u8], version: Version) {
+    let at = cell::ENCODED_VERSION_OFFSET;
+    encoded_cell[at..at + Version::BYTES].copy_from_slice(&version.to_bytes());
 }
 
 /// Overwrites the version of the record that starts at `start`.

@@ -22,16 +22,21 @@
 //! See: docs/decisions/0006-group-commit-and-synced-upto.md,
 //! docs/decisions/0008-guards-in-commit-order.md.
 
-use crate::batch::{Batch, BatchWrite, LogRecord, WriteOutcome, patch_version};
+use crate::batch::{
+    Batch, BatchWrite, LogRecord, WriteOutcome, patch_encoded, patch_touch, patch_version,
+};
 use crate::cache::BlockCache;
 use crate::memtable::Inserter;
+use crate::observer::WriteObserver;
 use crate::segments::OldestVersions;
+use crate::touched::{self, Current, Touched};
 use crate::vfs::Wait;
 use crate::view::{Lookup, View};
 use crate::wal::LogWriter;
 use crate::{Error, Result};
-use dendra_base::{CellRef, Condition, Guard, Space, Version};
-use std::collections::BTreeMap;
+use dendra_base::{CellRef, Condition, Guard, Space, Touch, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The writing side of one engine, behind its lock.
 pub(crate) struct Log {
@@ -45,8 +50,15 @@ pub(crate) struct Log {
     pub(crate) taken_bytes: usize,
     /// One per op of `pending`, while a commit runs.
     outcomes: Vec<WriteOutcome>,
+    /// What the touches of `pending` become, by their place; only those that are written.
+    touched: BTreeMap<usize, Touched>,
+    /// Touches of `pending` that are applied without a record: the key has their version already.
+    void: BTreeSet<usize>,
+    /// Most bytes of touched values in one commit.
+    touched_bytes_max: usize,
     /// The newest version that was given to a write whose guard held, or raised because of one.
     fence: Version,
+    pub(crate) observer: Option<Arc<dyn WriteObserver>>,
 }
 
 /// Can the pending batch be written now?
@@ -58,33 +70,8 @@ pub(crate) enum Settled {
     WouldBlock,
 }
 
-/// A key's newest cell, as far as a guard needs it.
-#[derive(Clone, Copy)]
-struct Current {
-    version: Version,
-    is_live: bool,
-}
-
-impl Current {
-    fn of(cell: &CellRef<'_>, now_ms: u64) -> Current {
-        Current {
-            version: cell.version,
-            is_live: cell.is_live(now_ms),
-        }
-    }
-
-    /// The one that stays; this one when both have the same version.
-    fn newest(self, other: Current) -> Current {
-        if other.version.is_newer_than(self.version) {
-            other
-        } else {
-            self
-        }
-    }
-}
-
 impl Log {
-    pub(crate) fn new(writer: LogWriter, inserter: Inserter) -> Log {
+    pub(crate) fn new(writer: LogWriter, inserter: Inserter, touched_bytes_max: usize) -> Log {
         Log {
             active_since: writer.segment(),
             writer,
@@ -92,8 +79,12 @@ impl Log {
             pending: Batch::new(),
             taken_bytes: 0,
             outcomes: Vec::new(),
+            touched: BTreeMap::new(),
+            void: BTreeSet::new(),
+            touched_bytes_max,
             // Versions of this process are above all of the processes before it.
             fence: Version::ZERO,
+            observer: None,
         }
     }
 
@@ -105,11 +96,13 @@ impl Log {
         wait: Wait,
     ) -> Result<Settled> {
         self.outcomes.clear();
-        if self.pending.ops.iter().all(|op| is_unconditional(op.guard)) {
+        self.touched.clear();
+        self.void.clear();
+        if self.pending.ops.iter().all(is_unconditional) {
             for index in 0..self.pending.ops.len() {
-                let op = self.pending.ops[index];
+                let op = self.pending.ops[index].clone();
                 let proposed = pending_cell(&self.pending.bytes, &op).version;
-                let version = self.placed(op.guard, proposed);
+                let version = self.placed(&op.guard, proposed);
                 if version != proposed {
                     patch_version(&mut self.pending.bytes, op.start, version);
                 }
@@ -121,8 +114,8 @@ impl Log {
     }
 
     /// The version of a write without a condition, from the one its writer proposed.
-    fn placed(&mut self, guard: Guard, proposed: Version) -> Version {
-        if guard == Guard::Newest || proposed > self.fence {
+    fn placed(&mut self, guard: &Guard, proposed: Version) -> Version {
+        if *guard == Guard::Newest || proposed > self.fence {
             return proposed;
         }
         self.fence = self.fence.successor();
@@ -130,16 +123,28 @@ impl Log {
     }
 
     fn settle_guarded(&mut self, view: &View, cache: &BlockCache, wait: Wait) -> Result<Settled> {
-        // Cells that earlier writes of this same batch will leave, by key.
-        let mut ahead: BTreeMap<Vec<u8>, Current> = BTreeMap::new();
+        // Cells that earlier writes of this same batch will leave, by key, and whose they are.
+        let mut ahead: BTreeMap<Vec<u8>, (Current, usize)> = BTreeMap::new();
         for index in 0..self.pending.ops.len() {
-            let op = self.pending.ops[index];
+            let op = self.pending.ops[index].clone();
             let (record, _) = pending_record(&self.pending.bytes, &op);
             let key = record.stored_key.to_vec();
+            if op.is_touch {
+                let in_front = ahead.get(&key).copied();
+                let Some(outcome) = self.settle_touch(index, in_front, view, cache, wait)? else {
+                    return Ok(Settled::WouldBlock);
+                };
+                if let Some(touched) = self.touched.get(&index) {
+                    let written = Current::of(&touched.cell(), op.now_ms);
+                    ahead.insert(key, (written, index));
+                }
+                self.outcomes.push(outcome);
+                continue;
+            }
             let cell = record.cell().expect("a batch holds encoded cells");
             let mut written = Current::of(&cell, op.now_ms);
-            let outcome = if is_unconditional(op.guard) {
-                written.version = self.placed(op.guard, written.version);
+            let outcome = if is_unconditional(&op) {
+                written.version = self.placed(&op.guard, written.version);
                 WriteOutcome::Applied {
                     version: written.version,
                 }
@@ -158,9 +163,10 @@ impl Log {
                     }
                     Err(e) => return Err(e),
                 };
-                let newest = ahead.get(&key).copied().into_iter().chain(stored);
+                let in_front = ahead.get(&key).map(|it| it.0);
+                let newest = in_front.into_iter().chain(stored);
                 let newest = newest.reduce(Current::newest);
-                let outcome = outcome_of(op.guard, newest, &mut written.version);
+                let outcome = outcome_of(&op.guard, newest, &mut written.version);
                 if let WriteOutcome::Applied { version } = outcome {
                     self.fence = self.fence.max(version);
                 }
@@ -168,22 +174,112 @@ impl Log {
             };
             if let WriteOutcome::Applied { version } = outcome {
                 patch_version(&mut self.pending.bytes, op.start, version);
-                let newest = ahead.entry(key).or_insert(written);
-                *newest = newest.newest(written);
+                let newest = ahead.entry(key).or_insert((written, index));
+                if written.version.is_newer_than(newest.0.version) {
+                    *newest = (written, index);
+                }
             }
             self.outcomes.push(outcome);
         }
         Ok(Settled::Ready)
     }
 
+    /// Decides the touch at `index`; `None` when its value needs the disk, and the caller must not
+    /// wait. `in_front` is the newest cell that earlier writes of the batch leave.
+    fn settle_touch(
+        &mut self,
+        index: usize,
+        in_front: Option<(Current, usize)>,
+        view: &View,
+        cache: &BlockCache,
+        wait: Wait,
+    ) -> Result<Option<WriteOutcome>> {
+        let op = self.pending.ops[index].clone();
+        let (record, _) = pending_record(&self.pending.bytes, &op);
+        let touch = record.touch().expect("its writer said that it is one");
+        let look = |stored: CellRef<'_>| touched::look(record.stored_key, &touch, &op, &stored);
+        let pass = |_: &Error| {};
+        let stored = match view.get(cache, record.stored_key, wait, pass, look) {
+            Ok(Lookup::Cell(found)) => Some(found),
+            Ok(Lookup::Nothing) => None,
+            Ok(Lookup::WouldBlock) => return Ok(None),
+            Err(Error::Damaged { .. } | Error::Io { .. }) => {
+                return Ok(Some(WriteOutcome::NotApplied));
+            }
+            Err(e) => return Err(e),
+        };
+        let is_behind = |current: &Current| {
+            let stored = stored.as_ref().map(|found| found.current.version);
+            stored.is_none_or(|stored| current.version.is_newer_than(stored))
+        };
+        let found = match in_front.filter(|(current, _)| is_behind(current)) {
+            Some((_, at)) => Some(look(self.cell_ahead(at))),
+            None => stored,
+        };
+        let Some(found) = found else {
+            return Ok(Some(WriteOutcome::GuardFailed { current: None }));
+        };
+        let (mut version, live) = (touch.version, found.current.is_live);
+        let live = live.then_some(found.current.version);
+        match &op.guard {
+            Guard::Newest if !version.is_newer_than(found.current.version) => {
+                self.void.insert(index);
+                return Ok(Some(WriteOutcome::Applied { version }));
+            }
+            Guard::Newest if !found.is_wanted => {
+                return Ok(Some(WriteOutcome::GuardFailed { current: live }));
+            }
+            Guard::If(condition) if live.is_none() || !condition.holds(live) => {
+                return Ok(Some(WriteOutcome::GuardFailed { current: live }));
+            }
+            Guard::Newest | Guard::If(_) => {}
+        }
+        let Some(mut touched) = found.touched else {
+            // The value fails its checksum.
+            return Ok(Some(WriteOutcome::NotApplied));
+        };
+        let bytes = self.touched.values().map(Touched::bytes).sum::<usize>();
+        if bytes > 0 && bytes + touched.bytes() > self.touched_bytes_max {
+            return Ok(Some(WriteOutcome::Crowded));
+        }
+        if let Guard::If(_) = op.guard {
+            if !version.is_newer_than(found.current.version) {
+                version = found.current.version.successor();
+            }
+            self.fence = self.fence.max(version);
+        }
+        let written = Touch {
+            version,
+            of: found.current.version,
+            checksum: touched.cell().checksum,
+            ..touch
+        };
+        patch_touch(&mut self.pending.bytes, op.start, &written);
+        patch_encoded(&mut touched.encoded, version);
+        self.touched.insert(index, touched);
+        Ok(Some(WriteOutcome::Applied { version }))
+    }
+
+    /// The cell that the write at `at` leaves, which was settled before.
+    fn cell_ahead(&self, at: usize) -> CellRef<'_> {
+        match self.touched.get(&at) {
+            Some(touched) => touched.cell(),
+            None => pending_cell(&self.pending.bytes, &self.pending.ops[at]),
+        }
+    }
+
     /// The records to write: those whose guard held. Forgets the bytes of the others.
     pub(crate) fn drop_refused(&mut self) -> u32 {
-        let is_applied = |o: &WriteOutcome| matches!(o, WriteOutcome::Applied { .. });
-        let applied = self.outcomes.iter().filter(|o| is_applied(o)).count();
+        let void = &self.void;
+        let is_written = |(index, outcome): (usize, &WriteOutcome)| {
+            matches!(outcome, WriteOutcome::Applied { .. }) && !void.contains(&index)
+        };
+        let outcomes = self.outcomes.iter().enumerate();
+        let applied = outcomes.clone().filter(|it| is_written(*it)).count();
         if applied < self.outcomes.len() {
             let mut kept = Vec::with_capacity(self.pending.bytes.len());
-            for (op, outcome) in self.pending.ops.iter().zip(&self.outcomes) {
-                if is_applied(outcome) {
+            for (op, outcome) in self.pending.ops.iter().zip(outcomes) {
+                if is_written(outcome) {
                     let (_, rest) = pending_record(&self.pending.bytes, op);
                     let end = self.pending.bytes.len() - rest.len();
                     kept.extend_from_slice(&self.pending.bytes[op.start..end]);
@@ -194,7 +290,8 @@ impl Log {
         u32::try_from(applied).expect("the commit queue holds fewer than 2^32 writes")
     }
 
-    /// Oldest versions among the records to write.
+    /// Oldest versions among the records to write. A touch counts below its own: the cell that it
+    /// became has to stay in a table, or a replay looks for its value in vain.
     pub(crate) fn oldest(&self) -> OldestVersions {
         let mut oldest = OldestVersions {
             of_all: Version::MAX,
@@ -202,10 +299,13 @@ impl Log {
         };
         let mut rest: &[u8] = &self.pending.bytes;
         while let Some((record, behind)) = LogRecord::split(rest) {
-            let cell = record.cell().expect("a batch holds encoded cells");
-            oldest.of_all = oldest.of_all.min(cell.version);
+            let mut written = record.version().expect("a batch holds encoded cells");
+            if record.touch().is_some() {
+                written = written.predecessor();
+            }
+            oldest.of_all = oldest.of_all.min(written);
             if record.stored_key.first() == Some(&Space::User.byte()) {
-                oldest.of_users = oldest.of_users.min(cell.version);
+                oldest.of_users = oldest.of_users.min(written);
             }
             rest = behind;
         }
@@ -215,11 +315,34 @@ impl Log {
     /// Makes the written records visible.
     pub(crate) fn publish(&mut self) {
         let mut rest: &[u8] = &self.pending.bytes;
+        let mut touched = std::mem::take(&mut self.touched).into_values();
         while let Some((record, behind)) = LogRecord::split(rest) {
-            self.inserter.insert(record.stored_key, record.encoded_cell);
+            if record.touch().is_some() {
+                let whole = touched
+                    .next()
+                    .expect("each touch that is written has its cell");
+                self.inserter.refer_to(whole.end_ms);
+                self.inserter.insert(record.stored_key, &whole.encoded);
+            } else {
+                self.inserter.insert(record.stored_key, record.encoded_cell);
+            }
             rest = behind;
         }
         assert!(rest.is_empty(), "a batch is a sequence of whole records");
+    }
+
+    /// Shows the written records to the observer, if it wants to see them.
+    pub(crate) fn show(&self) {
+        let Some(observer) = self.observer.as_ref().filter(|it| it.is_wanted()) else {
+            return;
+        };
+        let mut rest: &[u8] = &self.pending.bytes;
+        while let Some((record, behind)) = LogRecord::split(rest) {
+            let version = record.version().expect("a batch holds encoded cells");
+            observer.written(record.stored_key, version);
+            rest = behind;
+        }
+        observer.shown();
     }
 
     /// Hands every token back with its outcome, and forgets the batch.
@@ -248,8 +371,8 @@ impl Log {
 }
 
 /// Is there no cell to look up before the write is applied?
-fn is_unconditional(guard: Guard) -> bool {
-    matches!(guard, Guard::Newest | Guard::If(Condition::None))
+fn is_unconditional(op: &BatchWrite) -> bool {
+    !op.is_touch && matches!(op.guard, Guard::Newest | Guard::If(Condition::None))
 }
 
 fn pending_record<'a>(bytes: &'a [u8], op: &BatchWrite) -> (LogRecord<'a>, &'a [u8]) {
@@ -265,7 +388,7 @@ fn pending_cell<'a>(bytes: &'a [u8], op: &BatchWrite) -> CellRef<'a> {
 
 /// Does `guard` hold of `current`? A write that passes must become the newest: `version` is raised
 /// above the version that it builds on.
-fn outcome_of(guard: Guard, current: Option<Current>, version: &mut Version) -> WriteOutcome {
+fn outcome_of(guard: &Guard, current: Option<Current>, version: &mut Version) -> WriteOutcome {
     let live = current.filter(|c| c.is_live).map(|c| c.version);
     let holds = match guard {
         Guard::Newest => true,
@@ -306,19 +429,19 @@ mod tests {
         let refused = WriteOutcome::GuardFailed { current: None };
         assert_eq!(
             outcome_of(
-                Guard::If(Condition::Absent),
+                &Guard::If(Condition::Absent),
                 current(5, false),
                 &mut version
             ),
             applied
         );
         assert_eq!(
-            outcome_of(Guard::If(Condition::Absent), None, &mut version),
+            outcome_of(&Guard::If(Condition::Absent), None, &mut version),
             applied
         );
         assert_eq!(
             outcome_of(
-                Guard::If(Condition::Present),
+                &Guard::If(Condition::Present),
                 current(5, false),
                 &mut version
             ),
@@ -331,7 +454,7 @@ mod tests {
         };
         assert_eq!(
             outcome_of(
-                Guard::If(Condition::Matches(base)),
+                &Guard::If(Condition::Matches(base)),
                 current(5, false),
                 &mut version
             ),
@@ -339,7 +462,7 @@ mod tests {
         );
         assert_eq!(
             outcome_of(
-                Guard::If(Condition::Matches(base)),
+                &Guard::If(Condition::Matches(base)),
                 current(5, true),
                 &mut version
             ),
@@ -347,7 +470,7 @@ mod tests {
         );
         assert_eq!(
             outcome_of(
-                Guard::If(Condition::Differs(base)),
+                &Guard::If(Condition::Differs(base)),
                 current(5, true),
                 &mut version
             ),
@@ -370,7 +493,7 @@ mod tests {
             rmw: 0,
         };
         let outcome = outcome_of(
-            Guard::If(Condition::Absent),
+            &Guard::If(Condition::Absent),
             current(9, false),
             &mut version,
         );
@@ -384,7 +507,7 @@ mod tests {
         // The same version twice names one write: a second one must differ.
         let mut version = base;
         outcome_of(
-            Guard::If(Condition::Absent),
+            &Guard::If(Condition::Absent),
             current(9, false),
             &mut version,
         );

@@ -86,6 +86,15 @@ fn batch(name: &str, view: &BatchView<'_>, left: &mut usize, out: &mut dyn Write
         }
         *left -= 1;
         let key = record.stored_key.escape_ascii();
+        if let Some(touch) = record.touch() {
+            writeln!(
+                out,
+                "  {key}  {} copies {}, touch: the value of {}, expires {}",
+                touch.version, touch.copies, touch.of, touch.expiry_ms
+            )
+            .map_err(unwritten)?;
+            continue;
+        }
         let Some(cell) = record.cell() else {
             let reason = format!("the cell of stored key \"{key}\" cannot be read");
             return Err(Error::damaged(name, view.offset as u64, reason));

@@ -29,6 +29,7 @@ use crate::identity::Identity;
 use crate::kept::{Kept, MarkOrder, Marked};
 use crate::lanes::{Lanes, Maintained, Maintenance};
 use crate::memtable::Memtable;
+use crate::observer::WriteObserver;
 use crate::options::Options;
 use crate::pressure::{self, PressureParts, SEALED_MAX};
 use crate::queue::{CommitQueue, Submitted};
@@ -159,7 +160,7 @@ impl Engine {
             view_change: Mutex::new(()),
             queue: CommitQueue::new(options.commit_queue_len_max, options.commit_queue_bytes_max),
             submitted_bytes: AtomicUsize::new(0),
-            log: Mutex::new(Log::new(writer, inserter)),
+            log: Mutex::new(Log::new(writer, inserter, options.memtable_bytes)),
             segments: Segments::new(opened.folder.log_floor, opened.identity.log_salt()),
             hlc_floor: opened.folder.hlc_ceiling,
             hlc_ceiling: AtomicU64::new(opened.folder.hlc_ceiling),
@@ -222,8 +223,14 @@ impl Engine {
     /// one of them for alive. From now on merges may take their bytes, and horizons their records.
     /// The caller knows it by more than one clock, or by a margin. A later word counts, also a
     /// smaller one. Until it is told, the engine takes nothing of a value.
+    ///
+    /// The bytes of a value to which the log still refers stay all the same. Its memtable is sealed
+    /// now, so that they may go soon.
     pub fn set_ended_ms(&self, ended_ms: u64) {
         self.ended_ms.store(ended_ms, Ordering::Relaxed);
+        if self.view.load().active.referred_end_ms() <= ended_ms {
+            self.wants_seal.store(true, Ordering::Release);
+        }
     }
 
     /// What `set_ended_ms` was told last.
@@ -231,9 +238,13 @@ impl Engine {
         self.ended_ms.load(Ordering::Relaxed)
     }
 
-    /// Returns `ended_ms`, and nothing beyond the clock of the caller that asks for the work.
+    /// Returns `ended_ms`, and nothing beyond the clock of the caller that asks for the work, nor
+    /// the end of a value to which the log still refers (`touched.rs`).
     pub(crate) fn ended_by(&self, now_ms: u64) -> u64 {
-        self.ended_ms().min(now_ms)
+        let referred_ms = self.view.load().referred_end_ms();
+        self.ended_ms()
+            .min(now_ms)
+            .min(referred_ms.saturating_sub(1))
     }
 
     /// Raises the horizon of a cluster's member, by the ages of cells (`Cell::age`). All owners
@@ -464,7 +475,14 @@ impl Engine {
             .log_bytes
             .add(log.pending.bytes().len() as u64);
         log.publish();
+        log.show();
         Ok(())
+    }
+
+    /// From now on each commit is shown to `observer`. There is one at most, and it stays.
+    pub fn observe(&self, observer: Arc<dyn WriteObserver>) {
+        let before = hold(&self.log).observer.replace(observer);
+        assert!(before.is_none(), "an engine has one observer");
     }
 
     /// The segment to go on in; `None` when none is ready and the caller must not wait.

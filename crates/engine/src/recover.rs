@@ -19,7 +19,9 @@
 //! See: docs/format/folder.md.
 
 use crate::batch::LogRecord;
+use crate::cache::BlockCache;
 use crate::compact::run::{MergeJob, NONE_ENDED_MS};
+use crate::hole::Hole;
 use crate::identity::Identity;
 use crate::kept;
 use crate::kept::note::{KEPT, KEPT_NEW, KeptNote, KeptTable};
@@ -27,10 +29,12 @@ use crate::memtable::{Inserter, Memtable};
 use crate::options::Options;
 use crate::scrub::note::{SCRUB, SCRUB_NEW};
 use crate::table::{self, Table};
+use crate::touched::{self, ReplayedTouch};
 use crate::tree::Tree;
 use crate::tree::edit::{Fact, Folder};
 use crate::tree::manifest::{self, Manifest};
 use crate::vfs::Vfs;
+use crate::view::View;
 use crate::wal::{LogItem, Lsn, Spare};
 use crate::{Error, Result, wal};
 use std::collections::BTreeSet;
@@ -138,6 +142,8 @@ fn open_with_room(vfs: &dyn Vfs, options: &Options, proposed: Identity) -> Resul
         options,
         salt: identity.log_salt(),
         first_needed,
+        tree: Arc::new(tree.clone()),
+        holes: folder.holes.clone().into(),
     };
     let mut replayed = if is_short {
         log.replay_in_stages(named_id, &mut folder, &mut next_file)?
@@ -345,6 +351,9 @@ pub(crate) fn newest_hlc(tree: &Tree) -> u64 {
         .unwrap_or(0)
 }
 
+/// Memory of the blocks in which a replay looks up the values of touches.
+const REPLAY_CACHE_BYTES: usize = 8 << 20;
+
 /// Memtables of the usual size, each turned into a table as it fills.
 struct Replay<'a> {
     vfs: &'a dyn Vfs,
@@ -352,12 +361,38 @@ struct Replay<'a> {
     next_file: &'a mut u64,
     memtable: Arc<Memtable>,
     inserter: Inserter,
+    /// The tables of the folder, and those that this replay made.
+    tree: Arc<Tree>,
+    holes: Arc<[Hole]>,
+    /// Blocks in which values of touches were looked up.
+    cache: Arc<BlockCache>,
     tables: Vec<Arc<Table>>,
     installed: usize,
     hlc: u64,
 }
 
 impl Replay<'_> {
+    /// Puts a record into the memtable, a touch as the whole cell that it became before.
+    fn insert(&mut self, record: &LogRecord<'_>) -> Result<()> {
+        let Some(touch) = record.touch() else {
+            self.inserter.insert(record.stored_key, record.encoded_cell);
+            return Ok(());
+        };
+        let view = View {
+            active: Arc::clone(&self.memtable),
+            sealed: Vec::new(),
+            tree: Arc::clone(&self.tree),
+            holes: Arc::clone(&self.holes),
+        };
+        match touched::replay(&view, &self.cache, record.stored_key, &touch)? {
+            ReplayedTouch::Void => {}
+            ReplayedTouch::Whole(cell) | ReplayedTouch::Damaged(cell) => {
+                self.inserter.insert(record.stored_key, &cell);
+            }
+        }
+        Ok(())
+    }
+
     fn flush(&mut self) -> Result<()> {
         let (memtable, inserter) = Memtable::new(self.options.memtable_bytes);
         let full = std::mem::replace(&mut self.memtable, memtable);
@@ -372,7 +407,10 @@ impl Replay<'_> {
             *self.next_file - 1
         };
         while !job.step(self.vfs, usize::MAX, &mut next_id)? {}
-        self.tables.extend(job.finish(self.vfs)?);
+        let made = job.finish(self.vfs)?;
+        let placed = made.iter().map(|table| (0, Arc::clone(table))).collect();
+        self.tree = Arc::new(self.tree.replace(&[], placed));
+        self.tables.extend(made);
         Ok(())
     }
 }
@@ -383,6 +421,9 @@ struct LogRecovery<'a> {
     options: &'a Options,
     salt: u64,
     first_needed: u64,
+    /// The folder's tables, where touches find values that the log no longer has.
+    tree: Arc<Tree>,
+    holes: Arc<[Hole]>,
 }
 
 impl LogRecovery<'_> {
@@ -400,6 +441,9 @@ impl LogRecovery<'_> {
             next_file,
             memtable,
             inserter,
+            tree: Arc::clone(&self.tree),
+            holes: Arc::clone(&self.holes),
+            cache: Arc::new(BlockCache::new(REPLAY_CACHE_BYTES)),
             tables: Vec::new(),
             installed: 0,
             hlc: 0,
@@ -410,9 +454,7 @@ impl LogRecovery<'_> {
                 LogItem::EndOfSegment { next } => return ended(&mut replay, next),
             };
             replay.hlc = replay.hlc.max(hlc_of(&record)?);
-            replay
-                .inserter
-                .insert(record.stored_key, record.encoded_cell);
+            replay.insert(&record)?;
             if replay.memtable.bytes() >= options.memtable_bytes {
                 replay.flush()?;
             }
@@ -458,8 +500,8 @@ impl LogRecovery<'_> {
 }
 
 fn hlc_of(record: &LogRecord<'_>) -> Result<u64> {
-    match record.cell() {
-        Some(cell) => Ok(cell.version.hlc),
+    match record.version() {
+        Some(version) => Ok(version.hlc),
         None => Err(Error::damaged("log", 0, "a record's cell cannot be read")),
     }
 }

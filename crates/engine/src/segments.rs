@@ -122,7 +122,9 @@ impl Segments {
     }
 
     /// Oldest version that a restart would replay. A memtable may hold it, or a table, or neither
-    /// because it came late. A delete above it must stay, or the replay would undo it.
+    /// because it came late. A delete above it must stay, or the replay would undo it. A touch
+    /// counts below its own version: what it became must stay, or the replay would not find its
+    /// value.
     pub(crate) fn version_min(&self) -> Version {
         let versions = hold(&self.versions_min);
         let oldest = versions.values().map(|oldest| oldest.of_all).min();

@@ -106,6 +106,12 @@ impl View {
         self.memtables().map(|m| m.bytes()).sum()
     }
 
+    /// Values that end before this time are needed by no replay of the log; `u64::MAX` = none is.
+    pub(crate) fn referred_end_ms(&self) -> u64 {
+        let ends = self.memtables().map(|memtable| memtable.referred_end_ms());
+        ends.min().unwrap_or(u64::MAX)
+    }
+
     /// Bytes that records in `from..to` take: in tables rounded down, in memory those of keys and
     /// values. Reads no disk; walks the parts in memory.
     pub(crate) fn bytes_between(&self, from: &[u8], to: &[u8]) -> Result<u64> {

@@ -130,8 +130,8 @@ fn lay<'a>(
         shares: None,
     });
     let mut left = x;
-    for (name, child) in &node.children {
-        lay(child, name, depth + 1, left, all, frames);
+    for (callee, child) in &node.children {
+        lay(child, callee, depth + 1, left, all, frames);
         left += share(child.total, all);
     }
 }

@@ -15,6 +15,8 @@
 //! Not here: taking samples (`crates/server/src/measure/profile`), the page around (`crates/lab`).
 //! See: Gregg, "The Flame Graph", 2016, and its section on differential graphs.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 mod graph;
 mod stacks;
 

@@ -108,7 +108,7 @@ impl Ammo {
                 timed += 1;
                 let first = *first_ns.get_or_insert(at_ns);
                 // A log is written when answers leave, so neighbours may be a little out of order.
-                let last = ammo.rows.last().map_or(0, |row| row.at_ns);
+                let last = ammo.rows.last().map_or(0, |before| before.at_ns);
                 row.at_ns = at_ns.saturating_sub(first).max(last);
             }
             if row.value_bytes == 0 && row.value.is_none() {

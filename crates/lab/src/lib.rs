@@ -10,6 +10,8 @@
 //! Not here: the content of requests (`dendra_base::workload`), the command line (crate `dendra`).
 //! See: docs/lab/run-json.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 pub mod address;
 pub mod ammo;
 pub mod driver;

@@ -65,8 +65,8 @@ pub enum Shape {
 impl Shape {
     /// Stages over `length_s` seconds; steps have a length of their own.
     pub fn stages(&self, length_s: f64) -> Vec<Slope> {
-        let flat = |rate: f64, length_s: f64| Slope {
-            length_s,
+        let flat = |rate: f64, step_s: f64| Slope {
+            length_s: step_s,
             from: rate,
             to: rate,
         };

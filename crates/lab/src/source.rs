@@ -127,7 +127,7 @@ impl RequestSource {
                 }
             }
             SourceKind::Preload(workload, numbers) => {
-                let number = |numbers: &[u64]| numbers[index as usize % numbers.len()];
+                let number = |some: &[u64]| some[index as usize % some.len()];
                 let index = numbers.as_deref().map_or(index, number);
                 let mut prng = Prng::new(workload.seed ^ index);
                 workload.key_into(index, key);

@@ -110,8 +110,8 @@ pub fn summary(run: &Run) -> String {
         spectrum(&mut text, response);
     }
     if let Some(service) = &service {
-        let label = "Service time: from the send, hides waiting for a connection";
-        distribution(&mut text, label, service);
+        let service_label = "Service time: from the send, hides waiting for a connection";
+        distribution(&mut text, service_label, service);
     }
     totals(&mut text, phase);
     by_operation(&mut text, phase);

@@ -1,8 +1,8 @@
 //! The settings that a world gives a node when it makes one.
 //!
 //! Invariants
-//! 1. All loops of a member share one `hlc`, one `walls`, one `hints`, one `comparisons`,
-//!    one `foregrounds` and one `fence`.
+//! 1. All loops of a member share one `hlc`, one `walls`, one `hints`, one `compare.progress`,
+//!    one `foregrounds`, one `changes` and one `fence`.
 //! 2. Every loop has an `origin` and a `seed` of its own; one loop is the keeper, and one is the
 //!    watch.
 //!
@@ -16,6 +16,7 @@ use crate::hlc::Hlc;
 use crate::walls::Walls;
 use dendra_ownership::layout::{Fence, Layout};
 use dendra_ownership::member::MemberIndex;
+use dendra_watch::ChangeLog;
 use std::sync::Arc;
 
 /// The parts and settings of a node.
@@ -42,15 +43,14 @@ pub struct NodeConfig {
     pub load_bytes_per_second: u64,
     /// How long the old owner of a position may be away before this member loads from the others.
     pub load_patience_us: u64,
-    /// How far comparisons with other members are; all loops of the member share it.
-    pub comparisons: Arc<Comparisons>,
+    /// Comparisons of copies.
+    pub compare: CompareConfig,
     /// The rounds of clients' operations; all loops of the member share it.
     pub foregrounds: Arc<Foregrounds>,
-    /// How many bytes of keys and cells a second the keeper compares with other members, about; 0 =
-    /// it compares no records.
-    pub compare_bytes_per_second: u64,
-    /// How long it rests between two comparisons with one member.
-    pub compare_pause_us: u64,
+    /// The last writes of this member; all loops of it share them.
+    pub changes: Arc<ChangeLog>,
+    /// The number of this loop: whom to tell of a change that it waits for.
+    pub lane: usize,
     /// The interval of horizons, which wait for comparisons; 0 = there are none.
     pub forget_every_us: u64,
     /// How long this member waits before it repairs records that it has lost: no operation that is
@@ -65,4 +65,16 @@ pub struct NodeConfig {
     pub operations_max: usize,
     /// Longest value that this member keeps.
     pub value_bytes_max: usize,
+}
+
+/// How copies are compared with other members.
+#[derive(Clone, Debug, Default)]
+pub struct CompareConfig {
+    /// How far they are; all loops of the member share it.
+    pub progress: Arc<Comparisons>,
+    /// How many bytes of keys and cells a second the keeper compares, about; 0 = it compares no
+    /// records.
+    pub bytes_per_second: u64,
+    /// How long it rests between two comparisons with one member.
+    pub pause_us: u64,
 }

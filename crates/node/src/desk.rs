@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ask(member, question) ─► another member: Effect::Ask, and an entry of `asks`
-//!                       ─► this member: `outbox`, from where node.rs routes it to the replica
+//!                       ─► this member: `outbox`, from where node/ routes it to the replica
 //! read, write, order    ─► the own store: an effect, and an entry of `orders`
 //! inbox ◄─ answers of the own replica, and refusals of questions that never left
 //! ```
@@ -20,7 +20,8 @@ use crate::compare::progress::Comparisons;
 use crate::compare::shared::SharedRecords;
 use crate::config::NodeConfig;
 use crate::disputes::Disputes;
-use crate::foreground::{Foregrounds, LoopForeground};
+use crate::feeds::Feeds;
+use crate::foreground::ForegroundSeat;
 use crate::health::Health;
 use crate::hints::room::{HintRoom, Keeping};
 use crate::hlc::Hlc;
@@ -179,8 +180,8 @@ pub(crate) struct Desk {
     pub(crate) layout: Arc<Layout>,
     /// Topology of the layout.
     pub(crate) topology: Arc<Topology>,
-    /// Ring of the layout.
-    pub(crate) ring: Arc<Ring>,
+    /// See `shared_with`: of this layout, at most one a member.
+    shared: Vec<(MemberIndex, Arc<SharedRecords>)>,
     pub(crate) fence: Arc<Fence>,
     /// Peers' questions of epochs that are not known here, about keys that this member does not own
     /// in its own epoch. At most `EARLY_ASKS_MAX`.
@@ -193,9 +194,9 @@ pub(crate) struct Desk {
     pub(crate) walls: Arc<Walls>,
     pub(crate) hints: Arc<HintRoom>,
     pub(crate) comparisons: Arc<Comparisons>,
-    pub(crate) foregrounds: Arc<Foregrounds>,
-    /// Foreground of this loop.
-    pub(crate) foreground: Arc<LoopForeground>,
+    pub(crate) foreground: ForegroundSeat,
+    /// This member's changes, and who waits for more of them.
+    pub(crate) feeds: Feeds,
     pub(crate) value_bytes_max: usize,
     /// The own store's answer to a write at this time; `Event::Pressed` sets it.
     pub(crate) readiness: Readiness,
@@ -208,7 +209,7 @@ pub(crate) struct Desk {
     pub(crate) asks: Ledger<OpenAsk>,
     pub(crate) orders: Ledger<Order>,
     pub(crate) inbox: VecDeque<(Purpose, Answer)>,
-    /// Questions to the own replica, until `node.rs` routes them: right after the call that asked
+    /// Questions to the own replica, until `node/` routes them: right after the call that asked
     /// them.
     pub(crate) outbox: VecDeque<OwnAsk>,
     pub(crate) write_queues: WriteQueues,
@@ -232,9 +233,9 @@ impl Desk {
             hlc: config.hlc,
             walls: config.walls,
             hints: config.hints,
-            comparisons: config.comparisons,
-            foreground: config.foregrounds.join(),
-            foregrounds: config.foregrounds,
+            comparisons: config.compare.progress,
+            foreground: ForegroundSeat::new(config.foregrounds),
+            feeds: Feeds::new(config.changes, config.lane),
             value_bytes_max: config.value_bytes_max,
             readiness: Readiness::default(),
             is_strained: false,
@@ -251,7 +252,7 @@ impl Desk {
             open_asks: vec![0; MEMBERS_MAX],
             prng,
             topology: Arc::clone(config.layout.topology()),
-            ring: Arc::clone(config.layout.ring()),
+            shared: Vec::new(),
             layout: config.layout,
             fence: config.fence,
             early: VecDeque::new(),
@@ -326,8 +327,11 @@ impl Desk {
         self.asks.find(id).filter(|ask| ask.member == member)?;
         let ask = self.asks.remove(id)?;
         self.open_asks[ask.member.at()] -= 1;
-        self.health
-            .answered(ask.member, ask.sent_us, turn.now.mono_us);
+        // A question about changes may be held: its time says nothing about the member.
+        if !matches!(ask.purpose, Purpose::Feed { .. }) {
+            self.health
+                .answered(ask.member, ask.sent_us, turn.now.mono_us);
+        }
         Some(ask.purpose)
     }
 
@@ -335,7 +339,9 @@ impl Desk {
     pub(crate) fn give_up(&mut self, turn: &Turn<'_>, id: AskId) {
         if let Some(ask) = self.asks.remove(id) {
             self.open_asks[ask.member.at()] -= 1;
-            self.health.late(ask.member, ask.sent_us, turn.now.mono_us);
+            if !matches!(ask.purpose, Purpose::Feed { .. }) {
+                self.health.late(ask.member, ask.sent_us, turn.now.mono_us);
+            }
             self.inbox
                 .push_back((ask.purpose, Answer::Refused(Refused::Late)));
         }
@@ -357,6 +363,7 @@ impl Desk {
             | Purpose::Hint { .. }
             | Purpose::Load { .. }
             | Purpose::Foreground { .. }
+            | Purpose::Feed { .. }
             | Purpose::Compare { .. }
             | Purpose::Unneeded => false,
         };
@@ -531,10 +538,26 @@ impl Desk {
         None
     }
 
+    /// Owners of the epoch.
+    pub(crate) fn ring(&self) -> &Ring {
+        self.layout.ring()
+    }
+
+    /// The records that this member shares with `peer`. Each question of a comparison wants them,
+    /// and to find them takes a look at every partition.
+    pub(crate) fn shared_with(&mut self, peer: MemberIndex) -> Arc<SharedRecords> {
+        if let Some((_, shared)) = self.shared.iter().find(|(member, _)| *member == peer) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::new(SharedRecords::seen_by(&self.layout, self.me, peer));
+        self.shared.push((peer, Arc::clone(&shared)));
+        shared
+    }
+
     /// Takes over the members and owners of a later epoch. Returns those of the one before.
     pub(crate) fn set_layout(&mut self, turn: &Turn<'_>, layout: Arc<Layout>) -> Arc<Layout> {
         self.topology = Arc::clone(layout.topology());
-        self.ring = Arc::clone(layout.ring());
+        self.shared.clear();
         let before = std::mem::replace(&mut self.layout, layout);
         self.health.grow(self.topology.members().len());
         self.walls.set_members(usize::from(self.topology.live()));

@@ -13,7 +13,8 @@
 //!
 //! Invariants
 //! 1. While most members' clocks are right, no wrong clock among them ends a value, its own
-//!    member's included.
+//!    member's included. A clock that was put right counts as it was until it is read again, for
+//!    `WALL_FRESH_US` at most: the margin is far longer than that.
 //! 2. A member that was started, or whose clock was set, ends no value for `CLOCK_EVEN_US`.
 //! 3. No coordinator whose clock is not doubted takes a value for alive that has ended here: the
 //!    margin is longer than such clocks can be apart.

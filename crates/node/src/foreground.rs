@@ -23,20 +23,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// The orderings are relaxed: these are counters, and no other memory hangs on them.
 #[derive(Debug, Default)]
-pub(crate) struct LoopForeground {
+struct LoopForeground {
     rounds: AtomicU64,
     sum_us: AtomicU64,
 }
 
 impl LoopForeground {
     /// A round of a client's operation ended.
-    pub(crate) fn add(&self, took_us: u64) {
+    fn add(&self, took_us: u64) {
         let took_us = took_us.min(FOREGROUND_ROUND_US_MAX);
         // One thread writes, so no addition is lost, and none locks a line of the cache.
         let add =
             |to: &AtomicU64, more| to.store(to.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         add(&self.rounds, 1);
         add(&self.sum_us, took_us);
+    }
+}
+
+/// Foreground of one loop, and of all of them.
+#[derive(Debug)]
+pub(crate) struct ForegroundSeat {
+    own: Arc<LoopForeground>,
+    all: Arc<Foregrounds>,
+}
+
+impl ForegroundSeat {
+    /// One more loop.
+    pub(crate) fn new(all: Arc<Foregrounds>) -> ForegroundSeat {
+        ForegroundSeat {
+            own: all.join(),
+            all,
+        }
+    }
+
+    /// A round of a client's operation ended.
+    pub(crate) fn add(&self, took_us: u64) {
+        self.own.add(took_us);
+    }
+
+    /// The sum of all loops.
+    pub(crate) fn sum(&self) -> Foreground {
+        self.all.sum()
     }
 }
 
@@ -48,7 +75,7 @@ pub struct Foregrounds {
 
 impl Foregrounds {
     /// One more loop.
-    pub(crate) fn join(&self) -> Arc<LoopForeground> {
+    fn join(&self) -> Arc<LoopForeground> {
         let one = Arc::<LoopForeground>::default();
         let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
         loops.push(Arc::clone(&one));

@@ -11,7 +11,7 @@
 //! outcome.rs    Outcome            the results that a client can get
 //! step.rs       Event, Effect      the events that a node takes, and the effects that it orders
 //! config.rs     NodeConfig         the settings that a world gives a node when it makes one
-//! node.rs       Node               which machine an event is for
+//! node/         Node               which machine an event is for
 //! coordinator/                     reads, writes, conditions: from the beginning to the outcome
 //! write_queues.rs WriteQueues      conditional writes of one key, one after the other
 //! disputes.rs   Disputes           two copies under one version that differ: noticed and settled
@@ -19,12 +19,14 @@
 //! desk.rs, ledger.rs, places.rs    open questions and orders, and where they are kept
 //! tally.rs      Tally, Verdict     a round of questions to owners, counted
 //! purpose.rs    Purpose, Requester which machine asks a question, and where its answer goes
-//! loader.rs     Loader             copies of positions that move to this member
+//! loader.rs     Loader             copies of positions that move to this member (arriving.rs: how far)
 //! pace/         LoadPace           how many pages of a load clients can bear
+//! feeds.rs      Feeds              questions about this member's changes that wait for some
 //! foreground.rs Foregrounds        how clients of all loops fare
 //! compare/                         copies of two members, compared and repaired
 //! repair/       Repairer           records that this member has lost, from the other owners
 //! walk.rs       SourceWalk         the copies of another member, page by page
+//! watching.rs   Watching           watches of this loop's clients: a hub, and its orders carried out
 //! forgetting.rs Forgetting         does this member confirm its epoch, so that horizons may rise?
 //! hints/        Keeper, HintRoom   writes kept for members that did not confirm them
 //! health.rs     Health             which peer to ask first, and when to ask another one
@@ -43,12 +45,14 @@
 #![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
 
 pub mod admission;
+mod arriving;
 pub mod compare;
 pub mod config;
 mod coordinator;
 mod desk;
 mod disputes;
 mod ended;
+mod feeds;
 pub mod foreground;
 pub mod forgetting;
 mod health;
@@ -75,6 +79,7 @@ pub mod step;
 mod tally;
 mod walk;
 pub mod walls;
+mod watching;
 mod write_queues;
 
 pub use admission::{
@@ -83,7 +88,7 @@ pub use admission::{
 };
 pub use compare::findings::{CopyDifference, LookOrder, LookReport, PairLook, PairState};
 pub use compare::progress::{CompareReport, Comparisons};
-pub use config::NodeConfig;
+pub use config::{CompareConfig, NodeConfig};
 pub use ended::EndedValues;
 pub use foreground::Foregrounds;
 pub use health::PeerHealth;

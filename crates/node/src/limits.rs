@@ -346,6 +346,20 @@ pub const SCAN_PAGE_BYTES_MAX: u32 = 1 << 20;
 /// and do not wait now: as many as there are connections.
 pub const ROUND_SOURCES_MAX: usize = 16_384;
 
+/// Questions about changes that one loop holds until there are some: one of each loop of all
+/// members, and more.
+pub const HELD_FEEDS_MAX: usize = 4_096;
+
+/// How long a watch waits for the state of a key, and for a page of keys. Then it asks again.
+pub const WATCH_READ_TIMEOUT_US: u64 = 5_000_000;
+
+/// How long a page of a watch waits for the answers of members, when the page before was of no use
+/// without them.
+pub const WATCH_PATIENCE_US: u64 = 1_000_000;
+
+/// Bytes of keys in one page of a watch, about, for each member.
+pub const WATCH_PAGE_BYTES: u32 = 64 << 10;
+
 /// How long a scan waits for the answers of members that it can do without.
 pub const SCAN_PATIENCE_US: u64 = 50_000;
 

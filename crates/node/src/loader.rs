@@ -5,6 +5,7 @@
 //! layout: 17 and 40 come from h1, 52 from h4 ─► walk of h1 for {17, 40} ─► walk of h4 for {52}
 //! a walk    Load(Protocol, start) ─ Loaded ─► records joined ─► … ─► Load(User, start) ─► … ─► end
 //! h1 away for LOAD_PATIENCE_US_DEFAULT, or damaged ─► so many of the other owners that they meet each majority
+//! h1 damaged at a place ─► those others from there on, a page of each ─► h1 is tried behind it
 //! 88 is added, and has no old owner ─► owners that meet each majority of the first 1, 2, … n ones
 //! end of the last walk that a partition needs ─► Effect::Loaded
 //! ```
@@ -23,12 +24,15 @@
 //!    store is strained there is a page in `PACE_REST_US_MAX`.
 //! 4. A walk of one source serves all partitions that can use it. No more walks are begun for a
 //!    partition than it needs.
+//! 5. Damage of a source costs no more than its place: what lies in front of it has loaded, and the
+//!    source is asked again behind it. It is asked there again after the patience.
 //!
-//! Not here: a walk page by page (`walk.rs`), how many pages clients can bear (`pace/`), answers of
-//! a source (`replica/`). Nor are owners of positions, which of them must be walked, and epochs
-//! (crate `ownership`).
+//! Not here: how far partitions have loaded (`arriving.rs`), a walk page by page (`walk.rs`), how
+//! many pages clients can bear (`pace/`), answers of a source (`replica/`). Nor are owners of
+//! positions, which of them must be walked, and epochs (crate `ownership`).
 //! See: docs/protocol.md, "Changes of members".
 
+use crate::arriving::{Arriving, DamagedPlaces, LoadPlace};
 use crate::config::NodeConfig;
 use crate::desk::{Desk, Turn};
 use crate::ledger::NEVER;
@@ -37,23 +41,11 @@ use crate::pace::{ForegroundLook, LoadPace};
 use crate::purpose::{Purpose, WalkId, Walker};
 use crate::step::Effect;
 use crate::walk::{SourceWalk, Walked};
-use dendra_base::Space;
 use dendra_base::peer::{Answer, Ask};
-use dendra_ownership::loss::WalkPart;
 use dendra_ownership::member::MemberIndex;
 use dendra_ownership::ring::Partition;
-use dendra_ownership::sources::Sources;
+use dendra_ownership::sources::{OldOwner, Sources};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A partition of which this member becomes an owner.
-#[derive(Debug)]
-struct Arriving {
-    /// The epoch in which its position began to move.
-    since: u64,
-    /// Sources that were walked to their ends.
-    walked: BTreeSet<MemberIndex>,
-    is_told: bool,
-}
 
 /// A look at the foregrounds of all members that is under way.
 #[derive(Debug)]
@@ -82,8 +74,7 @@ pub(crate) struct Loader {
     looks_so_far: u64,
     /// When the limit in bytes a second has paid for all that was loaded.
     paid_us: u64,
-    /// Sources with stores that cannot be read, and until when they are not asked.
-    unusable: BTreeMap<MemberIndex, u64>,
+    damage: DamagedPlaces,
     /// Sources without a link, and since when none was seen.
     away_since_us: BTreeMap<MemberIndex, u64>,
     due_us: u64,
@@ -111,7 +102,7 @@ impl Loader {
             look: None,
             looks_so_far: 0,
             paid_us: 0,
-            unusable: BTreeMap::new(),
+            damage: DamagedPlaces::default(),
             away_since_us: BTreeMap::new(),
             due_us: if is_due { 0 } else { NEVER },
         }
@@ -153,7 +144,7 @@ impl Loader {
             let arriving = layout.arriving(*p);
             arriving.is_some_and(|twin| twin.member == desk.me)
         };
-        let here: BTreeSet<Partition> = desk.ring.all().filter(is_here).collect();
+        let here: BTreeSet<Partition> = desk.ring().all().filter(is_here).collect();
         self.arriving
             .retain(|partition, _| here.contains(partition));
         for partition in here {
@@ -163,12 +154,7 @@ impl Loader {
                 .get(&partition)
                 .is_some_and(|a| a.since == since);
             if !is_known {
-                let arriving = Arriving {
-                    since,
-                    walked: BTreeSet::new(),
-                    is_told: false,
-                };
-                self.arriving.insert(partition, arriving);
+                self.arriving.insert(partition, Arriving::new(since));
                 // Walks under way began before this move, and do not cover it.
                 for walk in &mut self.walks {
                     walk.partitions.retain(|p| *p != partition);
@@ -234,8 +220,7 @@ impl Loader {
             self.pace.pages_max()
         };
         while self.due_us == NEVER && self.under_way() < pages_max {
-            let idle = self.walks.iter().position(|walk| !walk.is_under_way());
-            let Some(at) = idle.or_else(|| self.begin_walk(desk, turn)) else {
+            let Some(at) = self.next_walk(desk, turn) else {
                 return;
             };
             let walk = &mut self.walks[at];
@@ -243,6 +228,22 @@ impl Loader {
             let asked = walk.go_on(desk, turn);
             debug_assert_eq!(asked, Walked::Waits, "an idle walk asks");
         }
+    }
+
+    /// An idle walk, or a new one. Sources that load a damaged place together go on side by side:
+    /// the damaged one is asked again where the last of them gets.
+    fn next_walk(&mut self, desk: &Desk, turn: &Turn<'_>) -> Option<usize> {
+        let begun = if self.damage.is_empty() {
+            None
+        } else {
+            self.begin_walk(desk, turn)
+        };
+        let walks = self.walks.iter().enumerate();
+        let idle = walks.filter(|(_, walk)| !walk.is_under_way());
+        let idle = idle.min_by_key(|(_, walk)| walk.asked_us());
+        begun
+            .or(idle.map(|(at, _)| at))
+            .or_else(|| self.begin_walk(desk, turn))
     }
 
     /// Pages that are asked for, or being written.
@@ -261,7 +262,7 @@ impl Loader {
         self.look = Some(OpenLook {
             number: look,
             awaited: awaited.clone(),
-            seen: ForegroundLook::from([(desk.me, desk.foregrounds.sum())]),
+            seen: ForegroundLook::from([(desk.me, desk.foreground.sum())]),
         });
         let deadline_us = turn.now.mono_us + FOREGROUND_ASK_US;
         for member in awaited {
@@ -299,7 +300,7 @@ impl Loader {
     /// Begins a walk of the source that serves most partitions, and says where it is.
     fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) -> Option<usize> {
         let now_us = turn.now.mono_us;
-        self.unusable.retain(|_, until_us| now_us < *until_us);
+        self.damage.forget(now_us);
         for partition in self.arriving.keys() {
             let of = Sources::of(&desk.layout, desk.me, *partition);
             let old = of.old.map(|old| old.member);
@@ -309,7 +310,10 @@ impl Loader {
                 }
             }
         }
-        let mut useful: BTreeMap<MemberIndex, Vec<Partition>> = BTreeMap::new();
+        // Those that go on at different places share a walk from the first of these. It is apart
+        // from a walk of all records.
+        let mut useful: BTreeMap<(MemberIndex, bool), (LoadPlace, Vec<Partition>)> =
+            BTreeMap::new();
         let mut is_waiting = false;
         for (partition, arriving) in &self.arriving {
             if arriving.is_told {
@@ -318,13 +322,17 @@ impl Loader {
             let sources = self.sources(desk, *partition, arriving, now_us);
             is_waiting = true;
             for source in sources {
-                useful.entry(source).or_default().push(*partition);
+                let start = arriving.start_at(source);
+                let walk = useful.entry((source, start.is_begin()));
+                let (first, partitions) = walk.or_insert_with(|| (start.clone(), Vec::new()));
+                *first = start.min(std::mem::take(first));
+                partitions.push(*partition);
             }
         }
         let best = useful
             .into_iter()
-            .max_by_key(|(_, partitions)| partitions.len());
-        let Some((source, partitions)) = best else {
+            .max_by_key(|(_, (_, partitions))| partitions.len());
+        let Some(((source, _), (start, partitions))) = best else {
             if is_waiting && self.walks.is_empty() {
                 self.rest(now_us, self.pause_us());
             }
@@ -335,8 +343,7 @@ impl Loader {
             of: Walker::Loader,
             number: self.walks_so_far,
         };
-        let all = [Space::Protocol, Space::User].map(WalkPart::all);
-        let walk = SourceWalk::new(id, source, partitions, all.into());
+        let walk = SourceWalk::new(id, source, partitions, start.left());
         self.walks.push(walk);
         Some(self.walks.len() - 1)
     }
@@ -350,7 +357,7 @@ impl Loader {
         now_us: u64,
     ) -> Vec<MemberIndex> {
         let is_usable = |member: &MemberIndex| {
-            desk.health.is_up(*member) && !self.unusable.contains_key(member)
+            desk.health.is_up(*member) && !self.damage.stops(*member, arriving)
         };
         let is_walked_now = |member: &MemberIndex| {
             let mut walks = self.walks.iter();
@@ -366,22 +373,22 @@ impl Loader {
             }
             let away = self.away_since_us.get(&old);
             let is_away_long = away.is_some_and(|since| now_us >= since + self.patience_us);
-            if !is_away_long && !self.unusable.contains_key(&old) {
+            if !is_away_long && !self.damage.stops(old, arriving) {
                 return Vec::new();
             }
         }
         let serves = |member: &MemberIndex| {
-            arriving.walked.contains(member)
+            arriving.is_walked(*member)
                 || self.walks.iter().any(|walk| {
                     // In ascending order, since the walk began.
                     walk.source == *member && walk.partitions.binary_search(&partition).is_ok()
                 })
         };
-        let Some(missing) = self.missing(desk, &of, serves, now_us) else {
+        let Some(missing) = self.missing(desk, &of, arriving, serves, now_us) else {
             return Vec::new();
         };
         let others = missing.into_iter().filter(is_usable);
-        let others = others.filter(|member| !arriving.walked.contains(member));
+        let others = others.filter(|member| !arriving.is_walked(*member));
         others.filter(|member| !is_walked_now(member)).collect()
     }
 
@@ -390,6 +397,7 @@ impl Loader {
         &self,
         desk: &Desk,
         of: &Sources,
+        arriving: &Arriving,
         is_walked: impl Fn(&MemberIndex) -> bool,
         now_us: u64,
     ) -> Option<Vec<MemberIndex>> {
@@ -398,7 +406,7 @@ impl Loader {
             away.is_some_and(|since| now_us >= since + self.patience_us)
         };
         let is_given_up =
-            |member: &MemberIndex| is_away_long(member) || self.unusable.contains_key(member);
+            |member: &MemberIndex| is_away_long(member) || self.damage.stops(*member, arriving);
         let is_lost = |member: &MemberIndex| desk.layout.leaves(*member) && is_away_long(member);
         of.missing(is_walked, is_given_up, is_lost)
     }
@@ -446,10 +454,13 @@ impl Loader {
                 self.rest(now_us, self.pause_us());
             }
             Walked::Unreadable => {
+                // What lies in front of the damage has loaded. Other sources have to give what lies
+                // there, and from where they get to this one is tried again.
                 let walk = self.walks.remove(at);
+                let place = LoadPlace::before(&walk.left());
                 let until_us = now_us + self.patience_us;
-                self.unusable.insert(walk.source, until_us);
-                self.rest(now_us, self.pause_us());
+                self.damage.note(walk.source, place, until_us);
+                self.go_on(desk, turn);
             }
             Walked::Page {
                 bytes,
@@ -461,9 +472,9 @@ impl Loader {
                     self.rest(now_us, self.pause_us());
                 }
                 let took_us = now_us.saturating_sub(self.walks[at].asked_us());
+                self.note_place(desk, at);
                 if is_last {
-                    let walk = self.walks.remove(at);
-                    self.end_walk(desk, turn, walk);
+                    self.walks.remove(at);
                 }
                 let rest_us = if desk.is_strained {
                     PACE_REST_US_MAX
@@ -487,34 +498,43 @@ impl Loader {
         self.paid_us.saturating_sub(now_us)
     }
 
-    /// The source was walked to its end.
-    fn end_walk(&mut self, desk: &Desk, turn: &mut Turn<'_>, walk: SourceWalk) {
-        for partition in &walk.partitions {
-            if let Some(arriving) = self.arriving.get_mut(partition) {
-                arriving.walked.insert(walk.source);
-            }
-        }
-        self.tell_loaded(desk, turn);
+    /// A page is over: the walk has got further. Partitions whose old owner can be read leave it.
+    fn note_place(&mut self, desk: &Desk, at: usize) {
+        let source = self.walks[at].source;
+        let place = LoadPlace::before(&self.walks[at].left());
+        let mut partitions = std::mem::take(&mut self.walks[at].partitions);
+        partitions.retain(|partition| {
+            let Some(arriving) = self.arriving.get_mut(partition) else {
+                return false;
+            };
+            let of = Sources::of(&desk.layout, desk.me, *partition);
+            arriving.reach(source, &place);
+            arriving.advance(&of);
+            of.old.is_none_or(|OldOwner { member, .. }| {
+                let is_usable = desk.health.is_up(member) && !self.damage.stops(member, arriving);
+                member == source || !is_usable
+            })
+        });
+        self.walks[at].partitions = partitions;
     }
 
-    /// Tells of each partition that has loaded. Either a walk ended, or a source is given up that
-    /// was still to be walked.
+    /// Tells of each partition that has loaded. Either a walk got further, or a source is given up
+    /// that was still to be walked.
     fn tell_loaded(&mut self, desk: &Desk, turn: &mut Turn<'_>) {
         let now_us = turn.now.mono_us;
-        let is_whole = |partition: Partition, arriving: &Arriving| {
-            let of = Sources::of(&desk.layout, desk.me, partition);
-            let is_walked = |member: &MemberIndex| arriving.walked.contains(member);
-            of.old.is_some_and(|old| is_walked(&old.member))
-                || self.missing(desk, &of, is_walked, now_us).is_none()
-        };
-        let open = self.arriving.iter().filter(|(_, it)| !it.is_told);
-        let loaded = open.filter(|(partition, it)| is_whole(**partition, it));
-        let partitions: Vec<Partition> = loaded.map(|(partition, _)| *partition).collect();
-        for partition in &partitions {
-            if let Some(arriving) = self.arriving.get_mut(partition) {
-                arriving.is_told = true;
+        let mut partitions = Vec::new();
+        let mut all = std::mem::take(&mut self.arriving);
+        for (partition, arriving) in all.iter_mut().filter(|(_, it)| !it.is_told) {
+            let of = Sources::of(&desk.layout, desk.me, *partition);
+            let is_walked = |member: &MemberIndex| arriving.is_walked(*member);
+            let missing = || self.missing(desk, &of, arriving, is_walked, now_us);
+            arriving.is_told =
+                of.old.is_some_and(|old| is_walked(&old.member)) || missing().is_none();
+            if arriving.is_told {
+                partitions.push(*partition);
             }
         }
+        self.arriving = all;
         if !partitions.is_empty() {
             let epoch = desk.layout.epoch();
             turn.effects.push(Effect::Loaded { epoch, partitions });

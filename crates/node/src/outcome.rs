@@ -5,6 +5,7 @@
 //! Found, Unchanged   200, 304                 acks=1/1; level=linearizable; durability=sync
 //! Missing            404                      the same
 //! Stored, Deleted    201, 202                 the same
+//! Touched            200                      the same
 //! ConditionFailed    412       not applied    the same: a majority said so
 //! Overloaded         503, 507  not applied    outcome=not-applied
 //! DeadlinePassed     503       not applied    outcome=not-applied
@@ -55,7 +56,15 @@ pub enum Outcome {
         /// The version of the tombstone.
         version: Version,
     },
-    /// The condition did not hold; the record did not change.
+    /// The value has another version and another end, at as many replicas as were asked for.
+    Touched {
+        /// Version of the record.
+        version: Version,
+        /// Wall milliseconds when it ends.
+        expiry_ms: Option<u64>,
+    },
+    /// The condition did not hold; the record did not change. A touch of a key without a live value
+    /// ends so, too.
     ConditionFailed {
         /// The live value's version, if there is one.
         current: Option<Version>,
@@ -114,6 +123,7 @@ impl Outcome {
             | Outcome::Unchanged { .. }
             | Outcome::Missing
             | Outcome::Stored { .. }
+            | Outcome::Touched { .. }
             | Outcome::Deleted { .. } => None,
             Outcome::ConditionFailed { .. }
             | Outcome::Overloaded { .. }

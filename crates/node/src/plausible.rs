@@ -40,7 +40,8 @@ pub(crate) fn is_ask(ask: &Ask) -> bool {
         | Ask::Load { .. }
         | Ask::Compare { .. }
         | Ask::List { .. }
-        | Ask::Foreground => true,
+        | Ask::Foreground
+        | Ask::Changes { .. } => true,
         Ask::Write { cell, .. } => is_cell(cell),
         Ask::Prepare { ballot, .. } => is_ballot(*ballot),
         Ask::Accept { proposal, .. } => is_proposal(proposal),
@@ -62,7 +63,9 @@ pub(crate) fn is_answer(answer: &Answer) -> bool {
         Answer::Page { records, .. }
         | Answer::Loaded { records, .. }
         | Answer::Listed { records, .. } => records.iter().all(|(_, cell)| is_cell(cell)),
+        Answer::Changes { changes, .. } => changes.iter().all(|it| is_version(it.version)),
         Answer::Compared { .. }
+        | Answer::ChangesGone { .. }
         | Answer::Foreground(_)
         | Answer::Same
         | Answer::Accepted

@@ -11,12 +11,13 @@
 //! 1. A purpose holds ids and numbers alone. The operation that they name may be over when the
 //!    answer comes, and then the answer is dropped.
 //!
-//! Not here: the way of an answer (`node.rs`), its meaning (`coordinator/`, `hints/`).
+//! Not here: the way of an answer (`node/`), its meaning (`coordinator/`, `hints/`).
 //! See: docs/protocol.md.
 
 use crate::step::Asker;
 use dendra_ownership::member::MemberIndex;
 use dendra_ownership::ring::Partition;
+use dendra_watch::{FeedId, QuestionId};
 
 /// An operation's entry in the node's ledger.
 pub(crate) type OpId = u64;
@@ -56,6 +57,11 @@ pub(crate) enum Purpose {
     Load { walk: WalkId },
     /// The foreground of a member, for the loader's look of this number.
     Foreground { look: u64, member: MemberIndex },
+    /// The changes of a member, for the watches of this loop.
+    Feed {
+        source: FeedId,
+        question: QuestionId,
+    },
     /// A comparison with a peer: slot 0 is its question about a range, the others are repairs.
     Compare { walk: u64, slot: u32 },
     /// No machine waits for the answer: a repair that may fail, a look at a wall clock, news.

@@ -20,7 +20,7 @@
 //! 6. `Withdraw`, `Withdrawn` and `Cancel` only save work: each may be lost, or late, or may name
 //!    something that is done.
 //!
-//! Not here: the machines (`node.rs` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
+//! Not here: the machines (`node/` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
 
 use crate::compare::findings::LookOrder;
@@ -34,6 +34,7 @@ use dendra_ownership::member::MemberIndex;
 use dendra_ownership::ring::Partition;
 use dendra_ownership::ring::table::MemberId;
 use dendra_ownership::steward::face::AcceptedLoss;
+use dendra_watch::{From, Span, WatchEvent, WatchId, WatchToken};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -243,6 +244,29 @@ pub enum Event {
         /// `None` = no look is wanted any more.
         order: Option<LookOrder>,
     },
+    /// A client watches the keys of a span from now on.
+    WatchOpen {
+        /// Comes back with its events; no other open watch of this loop has it.
+        watch: WatchId,
+        /// The keys.
+        span: Span,
+        /// Where it begins.
+        from: From,
+        /// How long it may be silent, in microseconds.
+        heartbeat_us: u64,
+    },
+    /// The client of a watch takes more events.
+    WatchMore {
+        /// Which watch.
+        watch: WatchId,
+    },
+    /// The client of a watch is gone.
+    WatchClose {
+        /// Which watch.
+        watch: WatchId,
+    },
+    /// A key was written since a question about changes was held here.
+    Changed,
     /// Load at most about so many bytes a second from now on, if this loop loads.
     Throttle {
         /// At least 1.
@@ -254,7 +278,7 @@ pub enum Event {
 }
 
 /// What the first loop is told of a loss that was accepted.
-impl From<&AcceptedLoss> for Event {
+impl std::convert::From<&AcceptedLoss> for Event {
     fn from(loss: &AcceptedLoss) -> Event {
         Event::AcceptLoss {
             blocks: loss.blocks.clone(),
@@ -287,6 +311,17 @@ pub enum Effect {
         rest: Option<Range>,
         /// Why the scan stops here, and `rest` says where; `None` = it goes on, or is at its end.
         failure: Option<Outcome>,
+    },
+    /// Give the client of a watch these events. None follow before its next `WatchMore`.
+    Told {
+        /// Which watch.
+        watch: WatchId,
+        /// In this order.
+        events: Vec<WatchEvent>,
+        /// Behind all of them; `None` while the state is not told to its end.
+        token: Option<WatchToken>,
+        /// The watch is closed.
+        is_over: bool,
     },
     /// Answer a peer.
     Reply {

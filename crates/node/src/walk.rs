@@ -193,7 +193,9 @@ impl SourceWalk {
         };
         match self.id.of {
             Walker::Loader => true,
-            Walker::Repairer => desk.layout.owns(desk.me, desk.ring.partition(key), copies),
+            Walker::Repairer => desk
+                .layout
+                .owns(desk.me, desk.ring().partition(key), copies),
         }
     }
 

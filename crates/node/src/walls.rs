@@ -14,7 +14,7 @@
 //! 3. The own clock is doubted only while fresh answers leave no majority that could agree with it.
 //!    Silence makes no clock doubtful.
 //!
-//! Not here: when peers are asked (`node.rs`), the steps of a doubted coordinator
+//! Not here: when peers are asked (`node/`), the steps of a doubted coordinator
 //! (`coordinator/clock.rs`), the hybrid clock (`hlc.rs`).
 //! See: docs/protocol.md, rule 6.
 

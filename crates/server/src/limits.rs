@@ -38,6 +38,8 @@ pub const DESCRIPTORS_RESERVED: usize = 1_024;
 pub const ADDRESS_SHARE_OF_FREE: u64 = 16;
 /// Requests that wait for the log or the store pool at once; as many as the log's queue takes.
 pub const REQUESTS_INFLIGHT_MAX_DEFAULT: usize = 4_096;
+/// Watches of clients, all loops together: an idle one costs some kilobytes.
+pub const WATCHES_MAX_DEFAULT: usize = 10_000;
 /// Bodies arriving and large answers leaving, together: a quarter of the default memory.
 pub const BODY_BYTES_INFLIGHT_MAX_DEFAULT: usize = 64 << 20;
 /// Event loops: their number travels in eight bits of a write's token.
@@ -71,6 +73,9 @@ pub const MEMBER_VALUE_BYTES_MAX: usize = 8 << 20;
 /// The bytes that one scan job may look at before it goes back to the end of the queue: about a
 /// millisecond of decoding. So a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;
+/// Chunks or pages that one request counts: 16 MiB of records of a node alone, some tens of
+/// milliseconds. Its answer says where the next request goes on.
+pub const COUNT_PAGES_MAX: usize = 64;
 
 /// Reads of connections that give way, called at once: about a tenth of a millisecond of work.
 /// Behind them the loop looks at its sockets, which costs a hundredth of it.
@@ -158,6 +163,8 @@ pub const LARGE_KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// A buffer or value up to this size is not counted: it is part of the cost of a connection.
 pub const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
+/// Whether the client of a watch has gone is looked at so often where bytes of it are unread.
+pub const WATCH_LOOK: Duration = Duration::from_secs(1);
 /// While a stop waits for requests in flight it looks this often.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(2);
 /// After the log failed: time for the loops to write `outcome=unknown` to the clients that wait.
@@ -342,6 +349,8 @@ pub const CONNECTIONS_BEYOND_UNPROVEN_MAX: usize = LINKS_UNPROVEN_MAX / 2;
 /// hundred a second that hold on, each has some seconds; with ten thousand, some tens of
 /// milliseconds.
 pub const HANDSHAKES_MAX: usize = 512;
+/// How often a node looks for findings about its health.
+pub const HEALTH_LOOK: Duration = Duration::from_secs(1);
 /// How often the files of certificates and keys are looked at.
 pub const TLS_FILES_LOOK: Duration = Duration::from_secs(1);
 /// Unknown tokens from one address within `LOGIN_WINDOW`: a program with a wrong token is told so
@@ -407,6 +416,10 @@ pub const FRONT_PAGE_BYTES_MAX: usize = 4 * SCAN_PAGE_BYTES;
 pub const FRONT_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An engine that takes longer for that is away: an election of etcd takes a second or two.
 pub const FRONT_LOOK_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a front door gives its driver time for work that no client asks for, and how much.
+pub const FRONT_TEND_EVERY: Duration = Duration::from_secs(1);
+/// A driver that takes longer for a part of it begins again.
+pub const FRONT_TEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// A login is a line; a longer file is something else.
 pub const STORE_LOGIN_BYTES_MAX: u64 = 1 << 10;
 /// How long a stop waits for the driver's threads.

@@ -170,7 +170,7 @@ struct Said(Arc<AtomicUsize>);
 impl Subscriber for Said {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let is_warning = *metadata.level() == Level::WARN;
-        is_warning && metadata.target() == "dendra_server::event_loop::overload"
+        is_warning && metadata.target() == "dendra_server::lanes::overload"
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. The contract is that of docs/api.md: the same requests as of a node, and the same answers.
 //!
-//! Not here: real engines (crate `dendra`, `tests/outgrow.rs`).
+//! Not here: real engines (crate `dendra`, `tests/outgrow/`).
 //! See: docs/stores.md.
 
 mod support;
@@ -19,7 +19,7 @@ use dendra_stores::{DumbStore, OuterFailure};
 use dendra_wire::rights::{Grant, Quota, TokenRole, TokenTable, hash_of};
 use std::sync::Arc;
 use std::time::Instant;
-use support::{Client, Node, PATIENCE, settings};
+use support::{Client, Node, PATIENCE, rest, settings};
 
 fn front(copies: u8, change: impl FnOnce(&mut Settings)) -> (Node, Arc<DumbStore>) {
     let folder = tempfile::tempdir().expect("a folder can be made");
@@ -69,6 +69,26 @@ fn one_key_has_the_contract_of_a_node() {
 }
 
 #[test]
+fn a_batch_has_the_contract_of_a_node() {
+    let (node, store) = front(3, |_| {});
+    let mut client = node.client();
+    let body = b"{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"b\",\"value\":\"2\"}\n{\"op\":\"get\",\"key\":\"a\"}\n\
+        {\"key\":\"a\",\"value\":\"3\",\"if-none-match\":\"*\"}\n{\"op\":\"delete\",\"key\":\"a\"}\n\
+        {\"op\":\"get\",\"key\":\"a\"}\n{\"op\":\"get\",\"key\":\"b\",\"ack\":3}\n{\"op\":\"get\",\"key\":\"b\"}\n";
+    let (answer, lines) = client.batch("", body);
+    assert_eq!(answer.trailer.as_deref(), Some("complete; items=8"));
+    let statuses: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line["status"].as_u64())
+        .collect();
+    assert_eq!(statuses, [201, 201, 200, 412, 202, 404, 501, 200]);
+    assert_eq!(lines[0]["receipt"], RECEIPT);
+    assert_eq!(lines[7]["value"], "2");
+    assert_eq!(lines[6]["error"], "not-offered");
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
 fn conditions_are_judged_by_the_store() {
     let (node, _store) = front(1, |_| {});
     let mut client = node.client();
@@ -113,6 +133,39 @@ fn a_record_with_a_time_to_live_says_so_and_ends() {
 }
 
 #[test]
+fn a_touch_writes_the_value_that_is_there_with_another_end() {
+    let (node, _store) = front(3, |_| {});
+    let mut client = node.client();
+    let touch = |client: &mut Client, headers: &str| {
+        client.ask("POST", "/v0/touch?id=k&ttl=60", headers, b"")
+    };
+    assert_eq!(touch(&mut client, "").status, 404);
+    let one = client.put("k", b"v").etag().to_owned();
+    let touched = touch(&mut client, &format!("If-Match: {one}\r\n"));
+    assert_eq!((touched.status, touched.body.len()), (200, 0));
+    assert_eq!(touched.header("Dendra-Receipt"), Some(RECEIPT));
+    let seen = client.value("k");
+    assert_eq!((seen.etag(), &seen.body[..]), (touched.etag(), &b"v"[..]));
+    assert_eq!(
+        seen.header("Dendra-Expires"),
+        touched.header("Dendra-Expires")
+    );
+    let late = touch(&mut client, &format!("If-Match: {one}\r\n"));
+    assert_eq!((late.status, late.etag()), (412, touched.etag()));
+    client.delete("k");
+    assert_eq!(touch(&mut client, "If-Match: *\r\n").status, 404);
+    // The engine still has the row of a value that has ended.
+    let ends = client.ask("PUT", "/v0/entity?id=k&ttl=1", "", b"v");
+    assert_eq!(ends.status, 201);
+    while client.value("k").status != 404 {
+        rest();
+    }
+    for headers in ["", "If-Match: *\r\n", &format!("If-Match: {one}\r\n")] {
+        assert_eq!(touch(&mut client, headers).status, 404, "{headers}");
+    }
+}
+
+#[test]
 fn a_scan_goes_through_all_pages_in_both_directions() {
     let (node, _store) = front(1, |_| {});
     let mut client = node.client();
@@ -141,6 +194,8 @@ fn a_scan_goes_through_all_pages_in_both_directions() {
         (some.lines().count(), end.as_str()),
         (30, "stopped; next=k130")
     );
+    let count = client.get("/v0/count?start=k110&end=k200").text();
+    assert_eq!(count, "{\"count\":90,\"complete\":true}\n");
     let local = client.get("/v0/entities?prefix=k&scope=local");
     assert_eq!(local.status, 501, "{}", local.text());
 }
@@ -369,6 +424,6 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "it does not come");
-        support::rest();
+        rest();
     }
 }

@@ -187,3 +187,25 @@ fn a_stop_waits_no_longer_than_it_was_told_to() {
     stop_in_time(running);
     assert!(stuck.is_closed());
 }
+
+#[test]
+fn a_node_that_stops_later_is_not_ready_at_once_and_serves_meanwhile() {
+    let mut node = Node::with(|settings| settings.stop_delay_ms = 600_000);
+    let addr = node.running().addr();
+    let mut admin = node.admin();
+    let running = node.running.take().expect("the node runs");
+    assert_eq!(running.turn_unready(), Some(Duration::from_secs(600)));
+    assert_eq!(running.turn_unready(), None, "it is");
+    assert_eq!(admin.get("/readyz").text(), "draining\n");
+    let mut client = support::Client::connect(addr);
+    assert_eq!(
+        client.put("k", b"v").status,
+        201,
+        "a new connection is served"
+    );
+    assert_eq!(client.get("/v0/status").status, 503);
+    let page = admin.get("/v0/health").text();
+    assert!(page.contains("\"kind\": \"stopping\""), "{page}");
+    assert_eq!(admin.get("/healthz").status, 200);
+    stop_in_time(running);
+}

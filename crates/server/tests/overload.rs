@@ -351,6 +351,75 @@ fn a_full_request_gate_refuses_before_the_body() {
     assert_eq!(refused.put("b", b"b").status, 201);
 }
 
+/// A full gate refuses items, and not the batch. One that only the batch itself fills refuses none.
+#[test]
+fn a_full_request_gate_refuses_the_items_of_a_batch_one_by_one() {
+    let (node, valve) = cold_node(|settings| {
+        settings.loops = Some(1);
+        settings.requests_inflight_max = 2;
+    });
+    let body = b"{\"key\":\"a\",\"value\":\"1\"}\n{\"op\":\"get\",\"key\":\"never\"}\n\
+        {\"key\":\"b\",\"value\":\"1\"}\n{\"key\":\"c\",\"value\":\"1\"}\n";
+    let mut client = node.client();
+    let (answer, lines) = client.batch("", body);
+    let statuses = |lines: &[serde_json::Value]| -> Vec<u64> {
+        lines
+            .iter()
+            .filter_map(|line| line["status"].as_u64())
+            .collect()
+    };
+    assert_eq!(statuses(&lines), [201, 404, 201, 201], "{answer:?}");
+    // The gauge is up to 100 ms old: it may still show the batch.
+    node.wait_for_metric("dendra_requests_inflight ", 0.0);
+    valve.hold_syncs();
+    let mut waiting: Vec<Client> = (0..2).map(|_| node.client()).collect();
+    for client in &mut waiting {
+        client.send(
+            b"PUT /v0/entity?id=w HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\nContent-Length: 1\r\n\r\nw",
+        );
+    }
+    node.wait_for_metric("dendra_requests_inflight ", 2.0);
+    let (answer, lines) = client.batch("", body);
+    assert_eq!(answer.trailer.as_deref(), Some("complete; items=4"));
+    assert_eq!(statuses(&lines), [503, 404, 503, 503]);
+    assert_eq!(lines[0]["error"], "overloaded");
+    assert_eq!(lines[0]["receipt"], "outcome=not-applied");
+    assert!(
+        lines[0]["retry_after"]
+            .as_u64()
+            .is_some_and(|s| (1..=3).contains(&s))
+    );
+    valve.let_go();
+    for client in &mut waiting {
+        assert_eq!(client.read("PUT").status, 201);
+    }
+    let (_, lines) = client.batch("", body);
+    assert_eq!(statuses(&lines), [201, 404, 201, 201]);
+}
+
+#[test]
+fn items_that_need_the_disk_wait_for_it_in_their_place() {
+    let (node, valve) = cold_node(|settings| settings.loops = Some(1));
+    let mut client = node.client();
+    let body = b"{\"key\":\"new\",\"value\":\"1\"}\n{\"op\":\"get\",\"key\":\"k00\"}\n\
+        {\"op\":\"get\",\"key\":\"new\"}\n{\"op\":\"get\",\"key\":\"k01\"}\n{\"op\":\"delete\",\"key\":\"k01\"}\n";
+    valve.hold_reads();
+    let head = "POST /v0/batch HTTP/1.1\r\nHost: localhost\r\nDendra-Timeout-Ms: 60000\r\n";
+    client.send(format!("{head}Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+    client.send(body);
+    valve.wait_for(1);
+    assert_eq!(node.client().put("other", b"v").status, 201);
+    valve.let_go();
+    let lines = client.read("POST").lines();
+    let statuses: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line["status"].as_u64())
+        .collect();
+    assert_eq!(statuses, [201, 200, 200, 200, 202]);
+    assert_eq!(lines[1]["value"].as_str().map(str::len), Some(10_000));
+    assert_eq!(lines[2]["value"], "1");
+}
+
 #[test]
 fn one_address_leaves_room_in_the_request_gate_to_others() {
     let (node, valve) = cold_node(|settings| {

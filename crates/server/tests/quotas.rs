@@ -71,6 +71,43 @@ fn metric(node: &Node, name: &str) -> u64 {
 }
 
 #[test]
+fn each_item_of_a_batch_counts_as_a_request() {
+    let few = Quota {
+        requests_per_second: Some(5),
+        stored_bytes: Some(1_000_000),
+        ..Quota::NONE
+    };
+    let node = node(&[grant("few", "a", b"k", few)]);
+    let item = "{\"key\":\"k\",\"value\":\"1\"}\n";
+    let large = format!(
+        "{{\"key\":\"k\",\"value\":\"{}\"}}\n",
+        "v".repeat(1_000_001)
+    );
+    let body = format!("{large}{}", item.repeat(20));
+    let (answer, lines) = node.client().batch(&bearer("a"), body.as_bytes());
+    assert_eq!(answer.trailer.as_deref(), Some("complete; items=21"));
+    let statuses: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line["status"].as_u64())
+        .collect();
+    assert_eq!((statuses[0], &statuses[1..6]), (507, &[201; 5][..]));
+    let refused = statuses.iter().filter(|status| **status == 429).count();
+    // The rate goes on while the batch does.
+    assert!((1..=15).contains(&refused), "{statuses:?}");
+    assert_eq!(
+        metric(&node, "dendra_quota_requests_total{token=\"few\"}"),
+        20 - refused as u64
+    );
+    // Items that are none count, too.
+    let (answer, lines) = node
+        .client()
+        .batch(&bearer("a"), "nonsense\n".repeat(100).as_bytes());
+    assert_eq!(answer.trailer.as_deref(), Some("complete; items=100"));
+    let refused = lines.iter().filter(|line| line["status"] == 429).count();
+    assert!(refused > 50, "{lines:?}");
+}
+
+#[test]
 fn requests_beyond_a_quota_are_refused_with_a_time_and_the_connection_goes_on() {
     let few = Quota {
         requests_per_second: Some(5),

@@ -9,6 +9,7 @@ use dendra_base::Prng;
 use dendra_engine::vfs::MemVfs;
 use dendra_wire::http::records::{Decoded, decode_record, split_plain};
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,6 +76,84 @@ fn a_limit_cuts_and_the_trailer_says_where_to_go_on() {
     assert_eq!(last.trailer.as_deref(), Some("stopped; next=e"));
     let next = client.get("/v0/entities?start=a&end=e&reverse=true&limit=1");
     assert_eq!(keys(&next), ["c d"]);
+}
+
+fn counted(client: &mut Client, query: &str) -> (u64, Option<String>) {
+    let answer = client.get(&format!("/v0/count?{query}"));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let object: serde_json::Value = serde_json::from_str(&answer.text()).expect("it is JSON");
+    let next = object["next"].as_str().map(str::to_owned);
+    assert_eq!(object["complete"], next.is_none());
+    (object["count"].as_u64().expect("a number"), next)
+}
+
+#[test]
+fn a_count_is_exact_and_goes_on_where_its_work_ended() {
+    let node = Node::start();
+    let mut client = node.client();
+    fill(&mut client, &["a", "b", "ba", "c"]);
+    client.delete("ba");
+    assert_eq!(counted(&mut client, ""), (3, None));
+    assert_eq!(counted(&mut client, "prefix=b"), (1, None));
+    assert_eq!(counted(&mut client, "start=b&end=c"), (1, None));
+    // Each of these values is a chunk of its own.
+    let value = vec![b'v'; 300 << 10];
+    let many = 100;
+    for number in 0..many {
+        assert_eq!(client.put(&format!("k{number:03}"), &value).status, 201);
+    }
+    let (mut sum, mut requests, mut query) = (0, 0, "prefix=k".to_owned());
+    loop {
+        let (count, next) = counted(&mut client, &query);
+        assert!(
+            count > 0 && count < many,
+            "a request counts a part: {count}"
+        );
+        sum += count;
+        requests += 1;
+        let Some(next) = next else { break };
+        query = format!("start={next}&end=l");
+    }
+    assert_eq!(sum, many);
+    assert!(requests > 1, "it has a bound");
+}
+
+/// A client that asks again gets there: a walk that was begun is ended, though it takes longer than
+/// the request has.
+#[test]
+fn a_scan_over_many_deletions_ends_whatever_its_deadline() {
+    const DEAD: usize = 60_000;
+    let node = Node::start();
+    let mut client = node.client();
+    for first in (0..DEAD).step_by(1_000) {
+        let deletes = (first..first + 1_000).fold(String::new(), |mut body, n| {
+            let _ = writeln!(body, "{{\"op\":\"delete\",\"key\":\"k{n:0200}\"}}");
+            body
+        });
+        assert_eq!(client.batch("", deletes.as_bytes()).0.status, 200);
+    }
+    fill(&mut client, &["z"]);
+    let mut scan = |timeout_ms: u128| {
+        let head = "GET /v0/entities?limit=1 HTTP/1.1\r\nHost: localhost\r\n";
+        client.send(format!("{head}Dendra-Timeout-Ms: {timeout_ms}\r\n\r\n").as_bytes());
+        client.read("GET")
+    };
+    let mut took_ms = || {
+        let began = Instant::now();
+        assert_eq!(keys(&scan(60_000)), ["z"]);
+        began.elapsed().as_millis()
+    };
+    let quickest_ms = (0..5).map(|_| took_ms()).min().expect("there are some");
+    let short_ms = (quickest_ms / 6).max(1);
+    let ended = (0..50).any(|_| {
+        let answer = scan(short_ms);
+        match answer.status {
+            200 => assert_eq!(keys(&answer), ["z"]),
+            status => assert!([503, 504].contains(&status), "{}", answer.text()),
+        }
+        answer.status == 200
+    });
+    assert!(ended, "no scan of {short_ms} ms ended");
 }
 
 #[test]

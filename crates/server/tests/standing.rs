@@ -70,6 +70,52 @@ fn a_delay_that_stands_refuses_some_and_ends_with_its_cause() {
     }
 }
 
+/// Items are refused one by one, as pipelined requests are, and the batch goes on.
+#[test]
+fn a_batch_stands_in_line_and_some_of_its_items_are_refused() {
+    const ITEMS: usize = 200;
+    let node = node(TARGET);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| node.client()).collect();
+    let body = "{\"op\":\"get\",\"key\":\"k\"}\n".repeat(ITEMS);
+    let request = format!(
+        "POST /v0/batch HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let until = Instant::now() + PATIENCE;
+    let (mut refused, mut served) = (0, 0);
+    while refused == 0 {
+        assert!(Instant::now() < until, "no item was refused");
+        for client in &mut clients {
+            client.send(request.as_bytes());
+        }
+        for client in &mut clients {
+            let answer = client.read("POST");
+            if answer.status == 503 {
+                // Its head was called to be refused.
+                continue;
+            }
+            assert_eq!(answer.trailer, Some(format!("complete; items={ITEMS}")));
+            for line in answer.lines() {
+                match line["status"].as_u64() {
+                    Some(200) => served += 1,
+                    Some(503) => {
+                        assert_eq!(line["error"], "overloaded");
+                        assert_eq!(line["receipt"], "outcome=not-applied");
+                        refused += 1;
+                    }
+                    other => panic!("{other:?}: {line}"),
+                }
+            }
+        }
+    }
+    assert!(
+        refused * 4 < served,
+        "{refused} were refused, {served} served"
+    );
+    node.wait_for_metric("dendra_overloaded_loops ", 0.0);
+    node.wait_for_metric("dendra_requests_standing ", 0.0);
+}
+
 #[test]
 fn scans_rest_while_a_loop_is_beyond_its_target_and_go_on() {
     const RECORDS: usize = 100;

@@ -111,6 +111,7 @@ fn nothing_is_served_without_a_token_but_health() {
         "/",
         "/metrics",
         "/v0/status",
+        "/v0/health",
         "/openapi.yaml",
         "/debug/profile/cpu?seconds=1",
     ] {
@@ -168,6 +169,8 @@ fn each_token_opens_what_it_is_for_and_one_that_was_revoked_nothing() {
         ("b", "GET /debug/profile/cpu?seconds=1", 403),
         ("d", "GET /metrics", 200),
         ("d", "GET /healthz", 200),
+        ("b", "GET /v0/health", 200),
+        ("d", "GET /v0/health", 403),
         ("d", "GET /v0/status", 403),
         ("d", "POST /metrics", 403),
         ("d", "GET /v0/cluster", 403),
@@ -196,6 +199,76 @@ fn each_token_opens_what_it_is_for_and_one_that_was_revoked_nothing() {
     assert_eq!(
         as_holder(&mut client, "a", "GET /v0/entity?id=x/1", b"").status,
         200
+    );
+}
+
+#[test]
+fn each_item_of_a_batch_needs_its_own_right() {
+    let node = node();
+    let mut client = node.client();
+    let all = [
+        grant("reader", "a", TokenRole::Read, b""),
+        grant("writer", "b", TokenRole::Write, b"x/"),
+    ];
+    until_in_force(node.running(), || {
+        set(&mut client, "If-None-Match: *", &table(&all))
+    });
+    let body = b"{\"key\":\"x/1\",\"value\":\"1\"}\n{\"op\":\"get\",\"key\":\"x/1\"}\n\
+        {\"op\":\"delete\",\"key\":\"x/1\"}\n{\"key\":\"y/1\",\"value\":\"1\"}\n{\"op\":\"get\",\"key\":\"y/1\"}\n";
+    for (letter, wanted) in [
+        ("a", [403, 404, 403, 403, 404]),
+        ("b", [201, 200, 202, 403, 403]),
+        ("r", [201, 200, 202, 201, 200]),
+    ] {
+        let (answer, lines) = client.batch(&bearer(letter), body);
+        assert_eq!(answer.trailer.as_deref(), Some("complete; items=5"));
+        let statuses: Vec<_> = lines
+            .iter()
+            .filter_map(|line| line["status"].as_u64())
+            .collect();
+        assert_eq!(statuses, wanted, "{letter}");
+    }
+    let (answer, lines) = client.batch(&bearer("a"), body);
+    assert_eq!(answer.status, 200);
+    assert_eq!(lines[0]["error"], "forbidden");
+    let message = lines[0]["message"].as_str().expect("a sentence");
+    assert!(
+        message.starts_with("item 1: the token `reader`"),
+        "{message}"
+    );
+    let strange = client.ask("POST", "/v0/batch", &bearer("z"), body);
+    assert_eq!(strange.status, 401);
+}
+
+#[test]
+fn a_batch_ends_with_the_token_that_it_came_with() {
+    let node = node();
+    let mut client = node.client();
+    let all = [grant("writer", "b", TokenRole::Write, b"")];
+    let (made, _) = until_in_force(node.running(), || {
+        set(&mut client, "If-None-Match: *", &table(&all))
+    });
+    let mut sender = node.client();
+    let head = format!(
+        "POST /v0/batch HTTP/1.1\r\nHost: localhost\r\n{}Content-Length: 200\r\n\r\n",
+        bearer("b")
+    );
+    let item = "{\"key\":\"k\",\"value\":\"1\"}\n";
+    sender.send(format!("{head}{item}").as_bytes());
+    let begun = sender.stream.peek(&mut [0]).expect("the first line comes");
+    assert_eq!(begun, 1);
+    let condition = format!("If-Match: {}", made.etag());
+    let (replaced, _) = until_in_force(node.running(), || {
+        set(&mut client, &condition, &table(&[])).status
+    });
+    assert_eq!(replaced, 201);
+    sender.send(item.repeat(3).as_bytes());
+    let answer = sender.read("POST");
+    assert_eq!(answer.trailer.as_deref(), Some("stopped; items=2"));
+    let lines = answer.lines();
+    assert_eq!(
+        (lines[0]["status"].as_u64(), lines[1]["status"].as_u64()),
+        (Some(201), Some(401))
     );
 }
 

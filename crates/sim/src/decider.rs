@@ -11,6 +11,7 @@ use dendra_node::step::{Effect, Event};
 use dendra_ownership::confirmed::{Confirmed, HeldBack};
 use dendra_ownership::loss::{NoLoss, RepairLoss};
 use dendra_ownership::{Fence, Layout, MemberIndex, Partition};
+use dendra_watch::ChangeLog;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -92,6 +93,8 @@ pub struct DeciderSetup {
     pub hlc: Arc<Hlc>,
     /// Bytes of hints.
     pub hint_bytes: u64,
+    /// The last writes of the member, for watches.
+    pub changes: Arc<ChangeLog>,
     /// Bytes a second that are compared with other members; 0 = none.
     pub compare_bytes_per_second: u64,
     /// Between two comparisons with one member.

@@ -60,6 +60,11 @@ pub enum Wish {
         /// The condition.
         base: SeenCondition,
     },
+    /// Another end for the value that the client saw last, if it is still there.
+    Touch {
+        /// The value, as the client saw it.
+        seen: SeenValue,
+    },
 }
 
 impl Wish {
@@ -67,6 +72,7 @@ impl Wish {
     pub fn leaves(&self) -> Option<ValueId> {
         match self {
             Wish::Put { value, .. } => Some(*value),
+            Wish::Touch { seen } => Some(seen.value),
             Wish::Get | Wish::Delete { .. } => None,
         }
     }
@@ -76,6 +82,7 @@ impl Wish {
         match self {
             Wish::Get => SeenCondition::Any,
             Wish::Put { base, .. } | Wish::Delete { base } => *base,
+            Wish::Touch { seen } => SeenCondition::Matches(*seen),
         }
     }
 
@@ -138,7 +145,8 @@ pub struct ClientOp {
     /// The member's wall clock at the begin and at the end.
     pub wall_ms: (u64, u64),
     /// The time that the clocks of a majority of the members had passed at its end, or at any time
-    /// before: values that end until then may have left their bytes.
+    /// before, by the last readings of them that any member may have had: values that end until
+    /// then may have left their bytes.
     pub passed_ms: u64,
     /// The member that was asked.
     pub member: usize,

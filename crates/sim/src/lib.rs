@@ -9,7 +9,7 @@
 //! store/       the engine on a disk that crashes, or a map
 //! planted.rs   bugs of the shell, to see whether they are found
 //! trace.rs     lines, printed or hashed
-//! history.rs   the answers to clients
+//! history.rs   the answers to clients; passed.rs: the time that most clocks have passed
 //! check/       the rules for it
 //! runner.rs    many seeds, failures and how to repeat them; shrink.rs makes them small
 //! limits.rs    bounds, with their reasons
@@ -37,6 +37,7 @@ mod machines;
 mod member;
 pub mod members;
 pub mod overload;
+mod passed;
 mod pending;
 pub mod plan;
 pub mod planted;
@@ -47,4 +48,5 @@ pub mod schedule;
 pub mod shrink;
 pub mod store;
 pub mod trace;
+mod watchers;
 pub mod world;

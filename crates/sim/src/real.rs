@@ -8,7 +8,9 @@
 use crate::decider::{Decider, DeciderSetup};
 use dendra_base::Now;
 use dendra_node::step::{Effect, Event};
-use dendra_node::{Comparisons, EndedValues, Foregrounds, HintRoom, Node, NodeConfig, Walls};
+use dendra_node::{
+    CompareConfig, Comparisons, EndedValues, Foregrounds, HintRoom, Node, NodeConfig, Walls,
+};
 use dendra_ownership::confirmed::{Confirmed, HeldBack};
 use dendra_ownership::loss::{NoLoss, RepairLoss};
 use dendra_ownership::{MemberIndex, Partition};
@@ -125,10 +127,14 @@ pub fn nodes(setup: &DeciderSetup) -> Vec<Box<dyn Decider>> {
             is_watch: lane == 0,
             load_bytes_per_second: setup.load_bytes_per_second,
             load_patience_us: setup.load_patience_us,
-            comparisons: Arc::clone(&comparisons),
+            compare: CompareConfig {
+                progress: Arc::clone(&comparisons),
+                bytes_per_second: setup.compare_bytes_per_second,
+                pause_us: setup.compare_pause_us,
+            },
             foregrounds: Arc::clone(&foregrounds),
-            compare_bytes_per_second: setup.compare_bytes_per_second,
-            compare_pause_us: setup.compare_pause_us,
+            changes: Arc::clone(&setup.changes),
+            lane,
             // Plans with horizons compare without a bound.
             forget_every_us: 0,
             repair_wait_us: REPAIR_WAIT_US,

@@ -6,41 +6,17 @@
 //!
 //! Not here: the effects of a happening (`world/`).
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-#[derive(Debug)]
-struct ScheduledEvent<T> {
-    at_us: u64,
-    number: u64,
-    what: T,
-}
-
-impl<T> PartialEq for ScheduledEvent<T> {
-    fn eq(&self, other: &ScheduledEvent<T>) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<T> Eq for ScheduledEvent<T> {}
-
-impl<T> PartialOrd for ScheduledEvent<T> {
-    fn partial_cmp(&self, other: &ScheduledEvent<T>) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for ScheduledEvent<T> {
-    /// The earliest is the greatest: `BinaryHeap` hands out the greatest.
-    fn cmp(&self, other: &ScheduledEvent<T>) -> Ordering {
-        (other.at_us, other.number).cmp(&(self.at_us, self.number))
-    }
-}
 
 /// Happenings to come.
 #[derive(Debug)]
 pub struct Schedule<T> {
-    heap: BinaryHeap<ScheduledEvent<T>>,
+    /// Time, number of its making, and place in `events`: a heap moves its entries a lot.
+    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    events: Vec<Option<T>>,
+    /// Places without an event.
+    free: Vec<usize>,
     number: u64,
     now_us: u64,
 }
@@ -49,6 +25,8 @@ impl<T> Default for Schedule<T> {
     fn default() -> Schedule<T> {
         Schedule {
             heap: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
             number: 0,
             now_us: 0,
         }
@@ -63,13 +41,14 @@ impl<T> Schedule<T> {
 
     /// Puts the happening in, not earlier than now.
     pub fn at(&mut self, at_us: u64, what: T) {
-        let entry = ScheduledEvent {
-            at_us: at_us.max(self.now_us),
-            number: self.number,
-            what,
-        };
+        let place = self.free.pop().unwrap_or(self.events.len());
+        if place == self.events.len() {
+            self.events.push(None);
+        }
+        self.events[place] = Some(what);
+        let entry = (at_us.max(self.now_us), self.number, place);
         self.number += 1;
-        self.heap.push(entry);
+        self.heap.push(Reverse(entry));
     }
 
     /// Puts the happening in, so much later than now.
@@ -79,9 +58,10 @@ impl<T> Schedule<T> {
 
     /// Takes the next happening, and it is its time now.
     pub fn take(&mut self) -> Option<T> {
-        let entry = self.heap.pop()?;
-        self.now_us = entry.at_us.max(self.now_us);
-        Some(entry.what)
+        let Reverse((at_us, _, place)) = self.heap.pop()?;
+        self.now_us = at_us.max(self.now_us);
+        self.free.push(place);
+        self.events[place].take()
     }
 
     /// Time goes on and no event happens: all that is due meanwhile comes late, at the new time.

@@ -45,15 +45,6 @@ fn a_delete_that_a_read_told_may_be_taken() {
     assert!(report.sums.losses.1 > 0, "{:?}", report.sums.losses);
 }
 
-/// The same of a write, although an owner that is left has taken a newer one since. That one's
-/// outcome is unknown, and the repair had asked this owner before.
-#[test]
-fn a_write_may_be_taken_although_a_newer_one_has_begun() {
-    let report = run_plan(&SeedWorld::Losses.plan(41_733), None, Tracing::Off);
-    assert!(report.violations.is_empty(), "{:?}", report.violations);
-    assert!(report.sums.losses.1 > 0, "{:?}", report.sums.losses);
-}
-
 #[test]
 fn a_seed_of_losses_is_a_run_byte_for_byte() {
     for seed in 0..6 {

@@ -94,6 +94,7 @@ impl Decider for OneCopy {
                         condition,
                     } => (Some(value), expiry_ms, condition),
                     Operation::Delete { condition } => (None, None, condition),
+                    Operation::Touch { .. } => unreachable!("no client of this world touches"),
                 };
                 self.open.insert(client, waiting(Some(value.is_some())));
                 let version = Version {
@@ -179,6 +180,10 @@ impl Decider for OneCopy {
             | Event::Layout { .. }
             | Event::Lost { .. }
             | Event::Look { .. }
+            | Event::WatchOpen { .. }
+            | Event::WatchMore { .. }
+            | Event::WatchClose { .. }
+            | Event::Changed
             | Event::Throttle { .. }
             | Event::AcceptLoss { .. }
             | Event::Pressed { .. }

@@ -17,6 +17,8 @@
 //! Not here: queues, deadlines and answers (crate `server`, `front/`).
 //! See: docs/stores.md.
 
+#![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
+
 #[cfg(feature = "cassandra")]
 mod cassandra;
 mod clock;
@@ -39,7 +41,7 @@ pub use map::DumbStore;
 pub use place::{OuterEngine, StorePlace};
 pub use store::{
     Doing, OuterFailure, OuterStore, PageRead, PointRead, RecordWrite, ShownPage, StoreShape,
-    WriteEnd,
+    StoreUpkeep, WriteEnd,
 };
 
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 use crate::clock::wall_ms;
 use crate::store::{
     Doing, OuterFailure, OuterStore, PageRead, PointRead, RecordWrite, ShownPage, StoreShape,
-    WriteEnd, rest_behind,
+    StoreUpkeep, WriteEnd, rest_behind,
 };
 use bytes::Bytes;
 use dendra_base::{Cell, CellRef, Consistency, Durability, Key, Version};
@@ -113,6 +113,11 @@ impl OuterStore for DumbStore {
     /// Fails as operations do, and is neither held up nor counted.
     fn look(&self, _left: Duration) -> Doing<'_, ()> {
         Box::pin(async move { self.failure() })
+    }
+
+    /// Has nothing to do; fails as operations do.
+    fn tend(&self, _left: Duration) -> Doing<'_, StoreUpkeep> {
+        Box::pin(async move { self.failure().map(|()| StoreUpkeep::default()) })
     }
 
     fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>> {

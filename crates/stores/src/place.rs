@@ -3,7 +3,9 @@
 //! ```text
 //! etcd://10.0.0.1:2379,10.0.0.2:2379/prefix        keys begin with `prefix/`
 //! cassandra://10.0.0.1:9042,10.0.0.2/keyspace       `scylla://` is the same
+//! etcd://…/prefix?compact-after=1h                  revisions of an hour ago are compacted
 //! cassandra://10.0.0.1,10.0.0.2/keyspace?dc=east    its copies in one data centre decide
+//! cassandra://…/keyspace?partition-keys=500000      so many keys fill a partition of its list
 //! ```
 //!
 //! Invariants
@@ -12,6 +14,11 @@
 //! Not here: whether this build has the driver (`lib.rs`).
 
 use std::fmt;
+use std::time::Duration;
+
+/// Keys that may fill a partition of the list of keys.
+const PARTITION_KEYS_MIN: usize = 64;
+const PARTITION_KEYS_MAX: usize = 10_000_000;
 
 /// Which engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +40,10 @@ pub struct StorePlace {
     pub part: String,
     /// The data centre whose copies decide; `None` = those of all. Cassandra alone has some.
     pub home: Option<String>,
+    /// Keys that fill a partition of the list of keys; `None` = as usual. Cassandra alone has such.
+    pub partition_keys: Option<usize>,
+    /// Revisions that are older are compacted; `None` = none are. etcd alone has some.
+    pub compact_after: Option<Duration>,
 }
 
 impl StorePlace {
@@ -49,10 +60,7 @@ impl StorePlace {
             "cassandra" | "scylla" => (OuterEngine::Cassandra, 9042),
             _ => return Err(SHAPES.to_owned()),
         };
-        let (rest, home) = match rest.split_once('?') {
-            None => (rest, None),
-            Some((rest, asked)) => (rest, Some(asked)),
-        };
+        let (rest, asked) = rest.split_once('?').unwrap_or((rest, ""));
         let (servers, part) = rest.split_once('/').unwrap_or((rest, ""));
         let part = part.strip_suffix('/').unwrap_or(part);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
@@ -68,29 +76,85 @@ impl StorePlace {
                 "has a keyspace that is not of at most 48 small letters, digits and `_`".to_owned(),
             );
         }
-        let home = home.map(|asked| home_of(engine, asked)).transpose()?;
         let servers = servers.split(',').map(|server| address(server, port));
-        Ok(StorePlace {
+        let mut place = StorePlace {
             engine,
             servers: servers.collect::<Result<_, _>>()?,
             part: part.to_owned(),
-            home,
-        })
+            home: None,
+            partition_keys: None,
+            compact_after: None,
+        };
+        let asked = asked.split('&').filter(|one| !one.is_empty());
+        for one in asked {
+            place.take(one)?;
+        }
+        Ok(place)
+    }
+
+    /// Reads one `NAME=VALUE` behind the `?`.
+    fn take(&mut self, asked: &str) -> Result<(), String> {
+        let (name, value) = asked.split_once('=').unwrap_or((asked, ""));
+        match (self.engine, name) {
+            (OuterEngine::Cassandra, "dc") if self.home.is_none() => {
+                self.home = Some(data_centre(value)?);
+            }
+            (OuterEngine::Cassandra, "partition-keys") if self.partition_keys.is_none() => {
+                self.partition_keys = Some(partition_keys(value)?);
+            }
+            (OuterEngine::Etcd, "compact-after") if self.compact_after.is_none() => {
+                self.compact_after = Some(age(value)?);
+            }
+            (OuterEngine::Etcd, _) => {
+                return Err(format!(
+                    "asks etcd for `{asked}`: `?compact-after=1h` is all that can be asked for"
+                ));
+            }
+            (OuterEngine::Cassandra, _) => {
+                return Err(format!(
+                    "asks Cassandra for `{asked}`: `?dc=NAME&partition-keys=N` is all that can be asked for"
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
-fn home_of(engine: OuterEngine, asked: &str) -> Result<String, String> {
+fn data_centre(name: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    match (engine, asked.strip_prefix("dc=")) {
-        (OuterEngine::Etcd, _) => {
-            Err("asks etcd for a data centre: it has none, so leave `?…` away".to_owned())
-        }
-        (OuterEngine::Cassandra, Some(dc)) if !dc.is_empty() && dc.chars().all(is_plain) => {
-            Ok(dc.to_owned())
-        }
-        (OuterEngine::Cassandra, _) => Err(
-            "ends in something else than `?dc=NAME`, with a data centre of Cassandra".to_owned(),
-        ),
+    if !name.is_empty() && name.chars().all(is_plain) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!(
+            "has no name of a data centre of Cassandra: `{name}`"
+        ))
+    }
+}
+
+fn partition_keys(text: &str) -> Result<usize, String> {
+    let bounds = PARTITION_KEYS_MIN..=PARTITION_KEYS_MAX;
+    let read = text.parse().ok().filter(|keys| bounds.contains(keys));
+    read.ok_or_else(|| {
+        format!("has a partition of no {PARTITION_KEYS_MIN} to {PARTITION_KEYS_MAX} keys: `{text}`")
+    })
+}
+
+/// A time in whole hours, minutes or seconds.
+fn age(text: &str) -> Result<Duration, String> {
+    let units = [("h", 3_600), ("m", 60), ("s", 1)];
+    let read = units.into_iter().find_map(|(unit, seconds)| {
+        let number = text.strip_suffix(unit)?.parse::<u32>().ok()?;
+        Some(Duration::from_secs(u64::from(number) * seconds))
+    });
+    read.filter(|age| !age.is_zero())
+        .ok_or_else(|| format!("has a time that is none of 90s, 30m, 1h: `{text}`"))
+}
+
+fn show_age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds if seconds.is_multiple_of(3_600) => format!("{}h", seconds / 3_600),
+        seconds if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
+        seconds => format!("{seconds}s"),
     }
 }
 
@@ -116,7 +180,18 @@ impl fmt::Display for StorePlace {
             OuterEngine::Cassandra => "cassandra",
         };
         write!(f, "{scheme}://{}/{}", self.servers.join(","), self.part)?;
-        self.home.iter().try_for_each(|dc| write!(f, "?dc={dc}"))
+        let home = self.home.as_ref().map(|dc| format!("dc={dc}"));
+        let keys = self
+            .partition_keys
+            .map(|keys| format!("partition-keys={keys}"));
+        let age = self.compact_after.map(show_age);
+        let age = age.map(|age| format!("compact-after={age}"));
+        let asked: Vec<_> = [home, keys, age].into_iter().flatten().collect();
+        if asked.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "?{}", asked.join("&"))
+        }
     }
 }
 
@@ -138,6 +213,17 @@ mod tests {
         let place = StorePlace::parse("cassandra://a/k?dc=eu-west.1").expect("a place");
         assert_eq!(place.home.as_deref(), Some("eu-west.1"));
         assert_eq!(place.to_string(), "cassandra://a:9042/k?dc=eu-west.1");
+        let place = StorePlace::parse("cassandra://a/k?partition-keys=256&dc=e").expect("a place");
+        assert_eq!(place.partition_keys, Some(256));
+        assert_eq!(
+            place.to_string(),
+            "cassandra://a:9042/k?dc=e&partition-keys=256"
+        );
+        for (age, shown) in [("90s", "90s"), ("120m", "2h"), ("180s", "3m")] {
+            let place = StorePlace::parse(&format!("etcd://a/k?compact-after={age}"));
+            let place = place.expect("a place").to_string();
+            assert_eq!(place, format!("etcd://a:2379/k?compact-after={shown}"));
+        }
     }
 
     #[test]
@@ -159,6 +245,12 @@ mod tests {
             "cassandra://a/k?dc=a&b",
             "cassandra://a/k?rack=a",
             "etcd://a/k?dc=east",
+            "cassandra://a/k?dc=a&dc=b",
+            "cassandra://a/k?partition-keys=63",
+            "cassandra://a/k?partition-keys=many",
+            "cassandra://a/k?compact-after=1h",
+            "etcd://a/k?compact-after=1",
+            "etcd://a/k?compact-after=0h",
         ] {
             assert!(StorePlace::parse(text).is_err(), "{text}");
         }

@@ -6,6 +6,7 @@
 //! read  ─► Option<Cell>          the newest, live or expired
 //! write ─► WriteEnd              stored under a version, or refused by its condition
 //! page  ─► ShownPage             records of a range, and the rest of it
+//! tend  ─► StoreUpkeep           the driver's own work, again and again
 //! ```
 //!
 //! Invariants
@@ -35,6 +36,10 @@ pub trait OuterStore: Send + Sync + 'static {
     /// Does a majority of the servers answer? Changes no record.
     fn look(&self, left: Duration) -> Doing<'_, ()>;
 
+    /// Does a part of the work that no client asks for, such as clearing away what deletions left.
+    /// Called again and again, never twice at once; ends soon after `left`.
+    fn tend(&self, left: Duration) -> Doing<'_, StoreUpkeep>;
+
     /// Reads one key.
     fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>>;
 
@@ -56,6 +61,15 @@ pub struct StoreShape {
     pub durability: Durability,
     /// The level of each page of a scan.
     pub scan_level: Consistency,
+}
+
+/// The result of one call of [`OuterStore::tend`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreUpkeep {
+    /// Keys without a record that were taken out of the list for scans.
+    pub keys_cleaned: u64,
+    /// Revisions that the engine keeps; `None` = it has none, or it was not asked this time.
+    pub revisions_kept: Option<u64>,
 }
 
 /// A read of one key.

@@ -1,137 +1,171 @@
 //! Conditions: `If-Match` and `If-None-Match` as one typed question about the current record.
 //!
 //! ```text
-//! field                       PUT, DELETE          GET, HEAD
-//! If-Match: "v"               Matches(v)   412     Matches(v)   412 (absent is 404 anyway)
-//! If-Match: *                 Present      412     Present      (absent is 404 anyway)
-//! If-None-Match: *            Absent       412     Absent       304
-//! If-None-Match: "v"          Differs(v)   412     Differs(v)   304, also for W/"v"
-//! If-None-Match: foreign tag  400                  None: it matches nothing of ours
-//! If-None-Match: "a", "v"     400                  Differs(v), where no other tag is ours
+//! field                     the condition           of a GET or HEAD that does not hold
+//! If-Match: *               Present                 (absent is 404 anyway)
+//! If-Match: "v"             Matches(v)              412
+//! If-Match: "v", "w"        MatchesOneOf([v, w])    412
+//! If-Match: "x", W/"v"      MatchesOneOf([])        412: strong comparison, and "x" is not ours
+//! If-None-Match: *          Absent                  304
+//! If-None-Match: W/"v"      Differs(v)              304: weak comparison
+//! If-None-Match: "v", "w"   DiffersFromAll([v, w])  304
+//! If-None-Match: "x"        None                    it matches nothing of ours
 //! ```
 //!
+//! A PUT, DELETE or touch whose condition does not hold is 412.
+//!
 //! Invariants
-//! 1. At most one condition, of one entity tag of ours: two of them, a repeated field or both
-//!    fields are 400, never half obeyed.
-//! 2. A weak tag never permits a write.
+//! 1. Several lines of a field are one list (RFC 9110, 5.3), and empty elements of it are skipped.
+//! 2. At most `CONDITION_VERSIONS_MAX` versions. More of them, no tag at all, `*` beside a tag, or
+//!    both fields are 400, never half obeyed.
+//! 3. A weak tag never permits a write by `If-Match`.
 //!
 //! Not here: the evaluation, which is the committer's (crate `engine`), in commit order.
-//! See: RFC 9110, section 13; docs/api.md, section "Conditions".
+//! See: RFC 9110, sections 8.8.3 and 13.1; docs/api.md, section "Conditions".
 
+use crate::limits::CONDITION_VERSIONS_MAX;
 use crate::refusal::Refusal;
 use dendra_base::Version;
+use std::slice;
 
 pub use dendra_base::peer::Condition;
 
-/// Is the request one that only reads?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// GET and HEAD.
-    Read,
-    /// PUT and DELETE.
-    Write,
-}
-
-/// One entity tag as a client may write it.
-enum Tag {
-    Any,
-    Ours { version: Version, is_weak: bool },
-    Foreign,
-}
-
-fn refuse<T>(sentence: &'static str) -> Result<T, Refusal> {
+fn refuse<T>(sentence: impl Into<std::borrow::Cow<'static, str>>) -> Result<T, Refusal> {
     Err(Refusal::bad("bad-condition", sentence))
 }
 
-/// The tag in front of `value`, and the rest behind it.
-fn first_tag(value: &[u8]) -> Result<(Tag, &[u8]), Refusal> {
-    let (is_weak, quoted) = match value.strip_prefix(b"W/") {
-        Some(quoted) => (true, quoted),
-        None => (false, value),
-    };
-    let cut = quoted.strip_prefix(b"\"").and_then(|rest| {
-        let end = rest.iter().position(|&b| b == b'"')?;
-        Some((&rest[..end], &rest[end + 1..]))
-    });
-    let Some((text, rest)) = cut else {
-        return refuse("an entity tag stands in double quotes, as in \"<version>\", or is *");
-    };
-    let version = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    let tag = match version {
-        Some(version) => Tag::Ours { version, is_weak },
-        None => Tag::Foreign,
-    };
-    Ok((tag, rest))
+/// Which comparison a field uses (RFC 9110, 8.8.3.2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TagComparison {
+    /// A weak tag matches nothing.
+    Strong,
+    /// A cache between the node and the client may have weakened a tag. The bytes of the value
+    /// under one version are always the same, so the weak comparison is exact.
+    Weak,
 }
 
-/// The one tag of a field.
-fn parse_tag(value: &[u8]) -> Result<Tag, Refusal> {
-    if value == b"*" {
-        return Ok(Tag::Any);
+/// Versions of a field that can match, each once.
+struct NamedVersions {
+    all: [Version; CONDITION_VERSIONS_MAX],
+    len: usize,
+}
+
+impl NamedVersions {
+    fn as_slice(&self) -> &[Version] {
+        &self.all[..self.len]
     }
-    match first_tag(value)? {
-        (tag, []) => Ok(tag),
-        (_, _) => refuse(
-            "several entity tags are supported in If-None-Match of GET and HEAD alone: name one, \
-             or *",
+}
+
+/// The tag at the front of `text`, as (is it weak, its opaque part, the rest).
+fn first_tag(text: &[u8]) -> Option<(bool, &[u8], &[u8])> {
+    let (is_weak, quoted) = match text.strip_prefix(b"W/") {
+        Some(quoted) => (true, quoted),
+        None => (false, text),
+    };
+    let opaque = quoted.strip_prefix(b"\"")?;
+    let end = opaque.iter().position(|&b| b == b'"')?;
+    Some((is_weak, &opaque[..end], &opaque[end + 1..]))
+}
+
+/// The content of a field; `None` is `*`.
+fn read(lines: &[&[u8]], comparison: TagComparison) -> Result<Option<NamedVersions>, Refusal> {
+    if lines == [b"*"] {
+        return Ok(None);
+    }
+    let (mut versions, mut len) = ([Version::ZERO; CONDITION_VERSIONS_MAX], 0);
+    let mut is_empty = true;
+    for line in lines {
+        let mut rest = line.trim_ascii();
+        while !rest.is_empty() {
+            if let Some(next) = rest.strip_prefix(b",") {
+                rest = next.trim_ascii_start();
+                continue;
+            }
+            let Some((is_weak, opaque, behind)) = first_tag(rest) else {
+                return refuse(
+                    "an entity tag stands in double quotes, as in \"<version>\"; * stands alone",
+                );
+            };
+            is_empty = false;
+            rest = behind.trim_ascii_start();
+            if !rest.is_empty() && rest[0] != b',' {
+                return refuse("entity tags of a list stand in double quotes, with commas between");
+            }
+            let version = str::from_utf8(opaque).ok().and_then(|it| it.parse().ok());
+            let Some(version) = version.filter(|it| !versions[..len].contains(it)) else {
+                continue;
+            };
+            if is_weak && comparison == TagComparison::Strong {
+                continue;
+            }
+            if len == versions.len() {
+                return refuse(format!(
+                    "a condition names at most {CONDITION_VERSIONS_MAX} versions"
+                ));
+            }
+            versions[len] = version;
+            len += 1;
+        }
+    }
+    if is_empty {
+        return refuse("the condition names no entity tag");
+    }
+    Ok(Some(NamedVersions { all: versions, len }))
+}
+
+/// Reads the lines of the two fields of one request.
+pub(crate) fn parse(if_match: &[&[u8]], if_none_match: &[&[u8]]) -> Result<Condition, Refusal> {
+    match (if_match, if_none_match) {
+        ([], []) => Ok(Condition::None),
+        (lines, []) => Ok(match read(lines, TagComparison::Strong)? {
+            None => Condition::Present,
+            Some(named) => Condition::matches_one_of(named.as_slice()),
+        }),
+        ([], lines) => Ok(match read(lines, TagComparison::Weak)? {
+            None => Condition::Absent,
+            Some(named) => Condition::differs_from_all(named.as_slice()),
+        }),
+        (_, _) => refuse("give If-Match or If-None-Match, not both"),
+    }
+}
+
+/// Reads what a touch wants: a value that is there, of this version if it has `If-Match`.
+pub(crate) fn of_touch(
+    condition: Condition,
+    has_if_none_match: bool,
+) -> Result<Condition, Refusal> {
+    match condition {
+        _ if has_if_none_match => {
+            refuse("a touch needs a value that is there: it takes If-Match, and not If-None-Match")
+        }
+        Condition::None => Ok(Condition::Present),
+        condition => Ok(condition),
+    }
+}
+
+/// Reads the two conditions of an item of a batch: a version stands there as in a header, or
+/// without quotes.
+pub(crate) fn parse_bare(
+    if_match: Option<&[u8]>,
+    if_none_match: Option<&[u8]>,
+) -> Result<Condition, Refusal> {
+    let version = |text: &[u8]| -> Result<Version, Refusal> {
+        let read = str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        read.map_or_else(|| refuse(NOT_OURS), Ok)
+    };
+    match (&if_match, &if_none_match) {
+        (Some(text), None) if !has_marks(text) => version(text).map(Condition::Matches),
+        (None, Some(text)) if !has_marks(text) => version(text).map(Condition::Differs),
+        (if_match, if_none_match) => parse(
+            if_match.as_ref().map_or(&[], slice::from_ref),
+            if_none_match.as_ref().map_or(&[], slice::from_ref),
         ),
     }
 }
 
-/// What `If-None-Match` asks of a read. A tag of another server matches nothing here.
-fn parse_none_match(value: &[u8]) -> Result<Condition, Refusal> {
-    if value == b"*" {
-        return Ok(Condition::Absent);
-    }
-    let mut found = Condition::None;
-    let mut rest = value;
-    loop {
-        // A cache between us and the client may have weakened the tag. The bytes of the value
-        // under one version are always the same, so the weak comparison is exact.
-        let (tag, behind) = first_tag(rest)?;
-        if let Tag::Ours { version, .. } = tag {
-            let differs = Condition::Differs(version);
-            if found != Condition::None && found != differs {
-                return refuse("two versions in one If-None-Match are not supported: name one");
-            }
-            found = differs;
-        }
-        rest = behind.trim_ascii_start();
-        if rest.is_empty() {
-            return Ok(found);
-        }
-        let Some(next) = rest.strip_prefix(b",") else {
-            return refuse("entity tags of a list stand in double quotes, with commas between");
-        };
-        rest = next.trim_ascii_start();
-    }
-}
-
-/// Reads the two fields of one request.
-pub(crate) fn parse(
-    if_match: Option<&[u8]>,
-    if_none_match: Option<&[u8]>,
-    access: Access,
-) -> Result<Condition, Refusal> {
-    match (if_match, if_none_match) {
-        (None, None) => Ok(Condition::None),
-        (Some(_), Some(_)) => refuse("give If-Match or If-None-Match, not both"),
-        (Some(value), None) => match parse_tag(value)? {
-            Tag::Any => Ok(Condition::Present),
-            Tag::Ours { is_weak: true, .. } => {
-                refuse("If-Match compares strongly: a weak tag (W/) never matches")
-            }
-            Tag::Ours { version, .. } => Ok(Condition::Matches(version)),
-            Tag::Foreign => refuse(NOT_OURS),
-        },
-        (None, Some(value)) if access == Access::Read => parse_none_match(value),
-        (None, Some(value)) => match parse_tag(value)? {
-            Tag::Any => Ok(Condition::Absent),
-            Tag::Ours { is_weak: true, .. } => refuse("a weak tag (W/) cannot guard a write"),
-            Tag::Ours { version, .. } => Ok(Condition::Differs(version)),
-            Tag::Foreign => refuse(NOT_OURS),
-        },
-    }
+/// Is it written as in a header?
+fn has_marks(tag: &[u8]) -> bool {
+    tag == b"*" || tag.contains(&b'"')
 }
 
 const NOT_OURS: &str = "this entity tag is not a version; use the ETag of an earlier answer, as in \"0000000000000001-1-0\"";
@@ -145,66 +179,77 @@ mod tests {
         origin: 2,
         rmw: 0,
     };
+    const W: Version = Version { rmw: 1, ..V };
     const TAG: &[u8] = b"\"000000000000001f-2-0\"";
     const WEAK: &[u8] = b"W/\"000000000000001f-2-0\"";
+    const OTHER: &[u8] = b"\"000000000000001f-2-1\"";
 
     #[test]
     fn each_form_has_one_meaning() {
-        use Access::{Read, Write};
-        for access in [Read, Write] {
-            assert_eq!(parse(None, None, access), Ok(Condition::None));
-            assert_eq!(parse(Some(b"*"), None, access), Ok(Condition::Present));
-            assert_eq!(parse(None, Some(b"*"), access), Ok(Condition::Absent));
-            assert_eq!(parse(Some(TAG), None, access), Ok(Condition::Matches(V)));
-            assert_eq!(parse(None, Some(TAG), access), Ok(Condition::Differs(V)));
-        }
-        assert_eq!(parse(None, Some(WEAK), Read), Ok(Condition::Differs(V)));
-        assert_eq!(parse(None, Some(b"\"other\""), Read), Ok(Condition::None));
-        let lists: [(&[u8], Condition); 4] = [
-            (
-                b"\"a, b\", W/\"000000000000001f-2-0\"",
-                Condition::Differs(V),
-            ),
-            (b"\"000000000000001f-2-0\" ,\"b\"", Condition::Differs(V)),
-            (
-                b"\"000000000000001f-2-0\",W/\"000000000000001f-2-0\"",
-                Condition::Differs(V),
-            ),
-            (b"\"a\", \"b\"", Condition::None),
+        assert_eq!(parse(&[], &[]), Ok(Condition::None));
+        let never = Condition::matches_one_of(&[]);
+        let (both, neither) = (
+            Condition::matches_one_of(&[V, W]),
+            Condition::differs_from_all(&[V, W]),
+        );
+        let one = (Condition::Matches(V), Condition::Differs(V));
+        let list = [TAG, b" ,, ", OTHER, b","].concat();
+        let weakened = [b",", WEAK, b",", OTHER].concat();
+        let foreign = [b"\"a, b\" ,", TAG, b", \"\""].concat();
+        let table: [(&[&[u8]], Condition, Condition); 10] = [
+            (&[b"*"], Condition::Present, Condition::Absent),
+            (&[TAG], one.0.clone(), one.1.clone()),
+            (&[TAG, TAG], one.0.clone(), one.1.clone()),
+            (&[WEAK], never.clone(), one.1.clone()),
+            (&[b"\"other\""], never.clone(), Condition::None),
+            (&[b"\"a\",W/\"b\"", b""], never, Condition::None),
+            (&[&foreign], one.0, one.1),
+            (&[&list], both.clone(), neither.clone()),
+            (&[TAG, OTHER], both, neither.clone()),
+            (&[&weakened], Condition::Matches(W), neither),
         ];
-        for (list, condition) in lists {
-            assert_eq!(parse(None, Some(list), Read), Ok(condition));
-            let refused = parse(None, Some(list), Write).expect_err("it guards a write");
-            assert!(refused.message.contains("several"), "{refused}");
+        for (lines, if_match, if_none_match) in table {
+            assert_eq!(parse(lines, &[]), Ok(if_match));
+            assert_eq!(parse(&[], lines), Ok(if_none_match));
         }
     }
 
     #[test]
+    fn a_condition_has_sixteen_versions_and_no_more() {
+        let tag = |rmw: usize| format!("\"000000000000001f-2-{rmw:x}\"");
+        let of = |len: usize| (0..len).map(tag).collect::<Vec<_>>().join(",");
+        let (most, beyond) = (of(CONDITION_VERSIONS_MAX), of(CONDITION_VERSIONS_MAX + 1));
+        let Ok(Condition::MatchesOneOf(versions)) = parse(&[most.as_bytes()], &[]) else {
+            panic!("it is a list");
+        };
+        assert_eq!(versions.len(), CONDITION_VERSIONS_MAX);
+        // FieldTags of others count for nothing, nor does a version that is there twice.
+        let mixed = format!("{most}, \"a\", {}", tag(3));
+        assert!(parse(&[], &[mixed.as_bytes()]).is_ok());
+        let refusal = parse(&[], &[beyond.as_bytes()]).expect_err("too many");
+        assert!(refusal.message.contains("at most 16"), "{refusal}");
+    }
+
+    #[test]
     fn what_could_be_misread_is_refused() {
-        use Access::{Read, Write};
-        type Given = Option<&'static [u8]>;
-        let table: [(Given, Given, Access, &str); 13] = [
-            (Some(TAG), Some(b"*"), Write, "not both"),
-            (Some(WEAK), None, Write, "strongly"),
-            (Some(WEAK), None, Read, "strongly"),
-            (None, Some(WEAK), Write, "weak"),
-            (Some(b"\"other\""), None, Write, "not a version"),
-            (None, Some(b"\"other\""), Write, "not a version"),
-            (Some(b"000000000000001f-2-0"), None, Write, "double quotes"),
-            (Some(b""), None, Write, "double quotes"),
-            (Some(b"\"a\", \"b\""), None, Read, "several"),
-            (
-                None,
-                Some(b"\"000000000000001f-2-0\", \"000000000000001f-2-1\""),
-                Read,
-                "two versions",
-            ),
-            (None, Some(b"\"a\" \"b\""), Read, "commas between"),
-            (None, Some(b"\"a\", *"), Read, "double quotes"),
-            (None, Some(b"\"a\","), Read, "double quotes"),
+        let table: [(&[&[u8]], &str); 9] = [
+            (&[b"000000000000001f-2-0"], "double quotes"),
+            (&[b"\"a"], "double quotes"),
+            (&[b"w/\"a\""], "double quotes"),
+            (&[b""], "no entity tag"),
+            (&[b" , ", b","], "no entity tag"),
+            (&[b"*", b"*"], "stands alone"),
+            (&[b"\"a\", *"], "stands alone"),
+            (&[b"\"a\"", b"*"], "stands alone"),
+            (&[b"\"a\" \"b\""], "commas between"),
         ];
-        for (if_match, if_none_match, access, part) in table {
-            let refusal = parse(if_match, if_none_match, access).expect_err(part);
+        let alone = table.iter().flat_map(|(lines, part)| {
+            let both: [(&[&[u8]], &[&[u8]]); 2] = [(lines, &[]), (&[], lines)];
+            both.map(|(if_match, if_none_match)| (if_match, if_none_match, *part))
+        });
+        let together: (&[&[u8]], &[&[u8]], &str) = (&[TAG], &[b"*"], "not both");
+        for (if_match, if_none_match, part) in alone.chain([together]) {
+            let refusal = parse(if_match, if_none_match).expect_err(part);
             assert_eq!((refusal.status, refusal.code), (400, "bad-condition"));
             assert!(refusal.message.contains(part), "{refusal}");
         }

@@ -6,6 +6,7 @@
 //!            http::ChunkDecoder (bodies)     |                            http::records (scans)
 //!                                            +--> Refusal ----------------^
 //! hosts.rs   is the request meant for this node, and not a foreign page's?
+//! batch/     many operations in one request: items in, lines out
 //! client/    the other side of the same bytes, for our command line and our lab
 //! peer/      frames between members, and their handshake
 //! restore.rs one page of records with the versions that they had
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
 
+pub mod batch;
 pub mod client;
 mod condition;
 pub mod hosts;

@@ -9,6 +9,12 @@
 
 use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
 
+/// The body of a batch.
+pub const BATCH_BYTES_MAX: u64 = 8 << 20;
+
+/// Items of a batch.
+pub const BATCH_ITEMS_MAX: usize = 1_000;
+
 /// Bytes of a request head, request line and all header lines together. Browsers and proxies stay
 /// below 8 KiB; twice that leaves room for cookies that another site set on this host.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -39,11 +45,21 @@ pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
 /// Trailer lines of one body.
 pub const TRAILER_LINES_MAX: usize = 16;
 
+/// Versions in one condition: a client that merges the caches of a dozen others stays below it.
+pub const CONDITION_VERSIONS_MAX: usize = 16;
+
 /// Deadline of a request that names none, in milliseconds.
 pub const TIMEOUT_MS_DEFAULT: u32 = 1_000;
 
 /// The longest deadline a request may name, in milliseconds.
 pub const TIMEOUT_MS_MAX: u32 = 60_000;
+
+/// How often a watch tells its client something, in seconds, unless the client says otherwise.
+/// Proxies close connections that are silent for a minute.
+pub const HEARTBEAT_S_DEFAULT: u32 = 15;
+
+/// The longest time between two events of a watch that a client may ask for, in seconds.
+pub const HEARTBEAT_S_MAX: u32 = 300;
 
 /// The longest time to live, in seconds: 100 years, so that `now + ttl` stays far from every
 /// overflow.

@@ -87,9 +87,26 @@ impl Refusal {
         }
     }
 
+    /// This refusal, as one of the item at this place of a batch, counted from 1.
+    #[must_use]
+    pub fn at_item(self, place: usize) -> Refusal {
+        Refusal {
+            message: format!("item {place}: {}", self.message).into(),
+            ..self
+        }
+    }
+
     /// 400, connection goes on.
     pub(crate) fn bad(code: &'static str, message: impl Into<Cow<'static, str>>) -> Refusal {
         Refusal::new(400, code, message)
+    }
+
+    /// 400: the key is one of the cluster's own.
+    pub(crate) fn reserved_key() -> Refusal {
+        Refusal::bad(
+            "reserved-key",
+            "keys that begin with 16 bytes FF are the cluster's own: take another one",
+        )
     }
 
     /// 400 for broken framing: the connection closes.

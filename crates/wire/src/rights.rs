@@ -180,6 +180,15 @@ impl Grant {
         ))
     }
 
+    /// Is each key from `start` up to `end` one that it is for?
+    fn has_range(&self, start: &[u8], end: &[u8]) -> bool {
+        self.prefix.is_empty() || start >= end || {
+            let mut first = vec![Space::User.byte()];
+            first.extend_from_slice(&self.prefix);
+            start >= &first[..] && end <= &crate::route::successor(&first)[..]
+        }
+    }
+
     /// May its holder do this? `stored_key` is that of an entity.
     ///
     /// # Errors
@@ -190,19 +199,15 @@ impl Grant {
             Route::Entity(entity) => {
                 let needed = match entity.op {
                     EntityOp::Get | EntityOp::Head => TokenRole::Read,
-                    EntityOp::Put | EntityOp::Delete => TokenRole::Write,
+                    EntityOp::Put | EntityOp::Delete | EntityOp::Touch => TokenRole::Write,
                 };
                 let key = stored_key.get(1..).unwrap_or_default();
                 (needed, key.starts_with(&self.prefix))
             }
-            Route::Entities(scan) => {
-                let is_inside = self.prefix.is_empty() || scan.is_empty() || {
-                    let mut first = vec![Space::User.byte()];
-                    first.extend_from_slice(&self.prefix);
-                    scan.start >= first && scan.end <= crate::route::successor(&first)
-                };
-                (TokenRole::Read, is_inside)
-            }
+            Route::Entities(scan) => (TokenRole::Read, self.has_range(&scan.start, &scan.end)),
+            Route::Watch(query) => (TokenRole::Read, self.has_range(&query.start, &query.end)),
+            // Each of its items is checked as a request of its own.
+            Route::Batch(_) => (TokenRole::Read, true),
             Route::Status | Route::Peer | Route::PeerHello | Route::PeerAsk => return Ok(()),
         };
         self.check_role(needed)?;
@@ -601,6 +606,9 @@ mod tests {
             ("GET /v0/entities?prefix=a/", 200, 200, 200),
             ("GET /v0/entities?prefix=a/b", 200, 200, 200),
             ("GET /v0/entities?prefix=a", 403, 200, 200),
+            ("GET /v0/entities", 403, 200, 200),
+            ("GET /v0/count?prefix=a/", 200, 200, 200),
+            ("GET /v0/count", 403, 200, 200),
             ("GET /v0/entities?start=a/&end=a0", 200, 200, 200),
             ("GET /v0/entities?start=a/&end=a00", 403, 200, 200),
             ("GET /v0/entities?start=a/", 403, 200, 200),

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const DOCUMENT: &str = include_str!("../../../docs/openapi.yaml");
 
 /// A value for each query parameter, and the part that has to stand beside it.
-const VALUES: [(&str, &str, &str); 12] = [
+const VALUES: [(&str, &str, &str); 14] = [
     ("id", "k", ""),
     ("ack", "1", "id=k"),
     ("from", "1", "id=k"),
@@ -33,13 +33,19 @@ const VALUES: [(&str, &str, &str); 12] = [
     ("reverse", "true", "start=a"),
     ("keys-only", "true", "start=a"),
     ("scope", "local", "start=a"),
+    ("values", "false", "start=a"),
+    ("heartbeat_s", "20", "start=a"),
 ];
 
 /// The part that makes a path's request whole when no parameter is tried.
-const PATHS: [(&str, &str); 4] = [
+const PATHS: [(&str, &str); 8] = [
     ("/v0/entity", "id=k"),
     ("/v0/tokens", ""),
     ("/v0/entities", "start=a"),
+    ("/v0/watch", "start=a"),
+    ("/v0/count", "start=a"),
+    ("/v0/batch", ""),
+    ("/v0/touch", "id=k&ttl=5"),
     ("/v0/status", ""),
 ];
 
@@ -157,10 +163,24 @@ fn every_path_of_the_data_plane_is_walked() {
 #[test]
 fn a_parameter_is_known_exactly_where_the_document_has_it() {
     for ((path, method), names) in operations() {
-        if !PATHS.iter().any(|(walked, _)| *walked == path) {
+        let Some((_, whole)) = PATHS.iter().find(|(walked, _)| *walked == path) else {
             continue;
-        }
+        };
         for (name, value, beside) in VALUES {
+            let value = match (path.as_str(), name) {
+                ("/v0/watch", "from") => "now",
+                _ => value,
+            };
+            let beside = match (path.as_str(), name) {
+                ("/v0/watch", "id" | "start" | "prefix") => "",
+                ("/v0/watch", _) => whole,
+                ("/v0/touch", "id") => "ttl=5",
+                ("/v0/touch", "ttl") => "id=k",
+                ("/v0/touch", _) => whole,
+                // Where a request is whole without parameters, none has to stand beside another.
+                _ if whole.is_empty() => "",
+                _ => beside,
+            };
             let query = format!("{beside}&{name}={value}");
             match ask(&method, &path, &query) {
                 Ok(()) => assert!(names.contains(name), "{method} {path} takes {name}"),

@@ -90,7 +90,7 @@ impl Step {
             let phase = phase.map_or(&Value::Null, |at| &run["phases"][at]);
             let count = |name: &str| phase["counts"][name].as_f64().unwrap_or(0.0);
             let share =
-                |count: f64| count / phase["counts"]["planned"].as_f64().unwrap_or(1.0).max(1.0);
+                |some: f64| some / phase["counts"]["planned"].as_f64().unwrap_or(1.0).max(1.0);
             let length_s = phase["length_s"].as_f64().unwrap_or(1.0).max(1e-9);
             let (goodput, p99_us) = (number("goodput"), number("service_p99_us"));
             Step {

@@ -267,13 +267,13 @@ pub(super) fn run(place: &Place) -> Held {
             notes.push(format!("{part:?}: {sentence}"));
         }
     }
-    let held = goals.show(&mut report);
+    let goals_held = goals.show(&mut report);
     for sentence in &notes {
         report.line(format_args!("* **not measured**: {sentence}"));
     }
     place.hold(None);
     report.write(place, "overload")?;
-    Ok(held && notes.is_empty())
+    Ok(goals_held && notes.is_empty())
 }
 
 fn seconds(place: &Place) -> f64 {

@@ -61,8 +61,8 @@ pub(super) fn run(place: &Place) -> Held {
         None => chosen.extend(ROWS),
         Some(names) => {
             for name in names.split(',') {
-                let row = ROWS.iter().find(|row| row.0 == name);
-                let all = ROWS.map(|row| row.0).join(", ");
+                let row = ROWS.iter().find(|it| it.0 == name);
+                let all = ROWS.map(|it| it.0).join(", ");
                 chosen.push(*row.ok_or_else(|| format!("--rows {name}: there are {all}"))?);
             }
         }
@@ -83,9 +83,9 @@ pub(super) fn run(place: &Place) -> Held {
     let mut goals = Goals::default();
     let mut csv = String::from(CSV_HEAD);
     let mut failed = 0;
-    for (name, question, measure) in chosen {
+    for (name, asks, measure) in chosen {
         let mut row = Row::new(name);
-        report.line(format_args!("\n## `{name}`\n\n{question}"));
+        report.line(format_args!("\n## `{name}`\n\n{asks}"));
         let measured = measure(&plan, &mut row);
         row.show(&mut report);
         row.write_csv(&mut csv);

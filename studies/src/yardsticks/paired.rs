@@ -58,13 +58,13 @@ pub(super) fn get(plan: &Plan<'_>, row: &mut Row) -> Result<(), String> {
     let hyper = own(plan, "hyper", &["hyper-map"])?;
     let options = ["--durability", "os", MEMORY[0], MEMORY[1]];
     let memtable = plan.dendra("get-memtable", &options)?;
-    let cache = plan.dendra("get-cache", &options)?;
-    for server in [&hyper, &memtable, &cache] {
+    let loaded = plan.dendra("get-cache", &options)?;
+    for server in [&hyper, &memtable, &loaded] {
         server.load(plan.place, &plan.records(plan.keys))?;
     }
     // The log that a start recovers goes into a table before the node serves: from then on every
     // read comes from a block.
-    cache.stop()?;
+    loaded.stop()?;
     let cache = plan.dendra("get-cache", &options)?;
     for server in [&memtable, &cache] {
         plan.read_all(server)?;

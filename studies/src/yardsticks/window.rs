@@ -140,7 +140,9 @@ fn bench(place: &Place, server: &Server, flags: &str, length_s: f64) -> Result<S
         .attempts(1)
         .run()?;
     let Figures {
-        answered, length_s, ..
+        answered,
+        length_s: took_s,
+        ..
     } = figures;
     let lost = figures.lost + figures.refused;
     if lost > LOST_MAX {
@@ -149,7 +151,7 @@ fn bench(place: &Place, server: &Server, flags: &str, length_s: f64) -> Result<S
     }
     Ok(Said {
         answers: answered,
-        rate: answered / length_s,
+        rate: answered / took_s,
         latency_us: [figures.p50_us, figures.p99_us, figures.p999_us],
         // A closed loop has no instant that it could miss.
         lag_us: if figures.planned_rate > 0.0 {

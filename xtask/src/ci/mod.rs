@@ -7,6 +7,7 @@
 //! units    tests inside of crates, and the fixed seeds of the simulator  check
 //! tests    cargo test of the whole workspace, in two lanes (`lanes.rs`),        test
 //!          one with those that wait for timers; then those that judge times
+//! drivers  cargo clippy of the drivers of other engines, which are in no default build  prove
 //! docs     cargo doc, warnings are errors                                              prove
 //! length   what `make test` leaves out: tests that are ignored as "at length",         prove
 //!          documents' examples, drivers of other engines, more seeds
@@ -68,8 +69,9 @@ impl fmt::Display for Count {
 }
 
 /// Every step, in the order in which they run.
-const STEPS: [&str; 10] = [
-    "format", "tidy", "lints", "units", "tests", "docs", "length", "planted", "build", "run",
+const STEPS: [&str; 11] = [
+    "format", "tidy", "lints", "units", "tests", "drivers", "docs", "length", "planted", "build",
+    "run",
 ];
 
 /// Some steps under one name, and how long they may take on two cores; printed beside the time
@@ -93,7 +95,7 @@ const DOORS: [Door; 3] = [
     },
     Door {
         name: "prove",
-        steps: &["docs", "length", "planted", "build", "run"],
+        steps: &["drivers", "docs", "length", "planted", "build", "run"],
         budget: Duration::from_secs(24 * 60),
     },
 ];
@@ -115,9 +117,12 @@ pub(crate) fn run(root: &Path, only: &[String]) -> bool {
             "format" => tool(root, "rustfmt", &["fmt", "--all", "--check"]),
             "tidy" => ended(tidy::run(root)),
             "lints" => tool(root, "clippy", &LINTS),
-            "docs" => ended(succeeds(
-                cargo(root, &DOCS).env("RUSTDOCFLAGS", "-D warnings"),
-            )),
+            "drivers" => tool(root, "clippy", &DRIVER_LINTS),
+            "docs" => ended(
+                [&DOCS[..], &DRIVER_DOCS]
+                    .into_iter()
+                    .all(|docs| succeeds(cargo(root, docs).env("RUSTDOCFLAGS", "-D warnings"))),
+            ),
             "units" => ended(units(root, &mut count, &mut names)),
             "tests" => ended(tests(root, &mut count, &mut names)),
             "length" => ended(length(root, &mut count, &mut names)),
@@ -177,24 +182,37 @@ fn chosen(only: &[String]) -> Option<(Vec<&'static str>, Option<Duration>)> {
 /// Steps whose tests are counted.
 const COUNTED: [&str; 3] = ["units", "tests", "length"];
 
-const LINTS: [&str; 8] = [
+const LINTS: [&str; 6] = [
     "clippy",
     "--workspace",
     "--all-targets",
-    // Drivers of other engines are in no default build.
+    "--",
+    "-D",
+    "warnings",
+];
+const DRIVER_LINTS: [&str; 13] = [
+    "clippy",
+    "--package",
+    "dendra-stores",
+    "--package",
+    "dendra",
+    "--lib",
+    "--test",
+    "outgrow",
     "--features",
     "dendra/etcd,dendra/cassandra",
     "--",
     "-D",
     "warnings",
 ];
-const DOCS: [&str; 5] = [
+const DOCS: [&str; 3] = ["doc", "--workspace", "--no-deps"];
+const DRIVER_DOCS: [&str; 6] = [
     "doc",
-    "--workspace",
+    "--package",
+    "dendra-stores",
     "--no-deps",
-    // As for the lints, which have looked at the crates that these need.
     "--features",
-    "dendra/etcd,dendra/cassandra",
+    "etcd,cassandra",
 ];
 /// Files of tests that wait for timers of a cluster and need little of a core, the longest first.
 const WAITING: [&str; 17] = [
@@ -224,9 +242,10 @@ const UNITS: [&str; 4] = ["test", "--workspace", "--lib", "--bins"];
 const FIXED_SEEDS: [&str; 5] = ["test", "--package", "dendra-sim", "--test", "seeds"];
 /// Seeds of each of the simulator's seasons: the same ones for each commit. The hosted workflow
 /// draws fresh ones at night.
-const SEARCHES: [&[&str]; 5] = [
-    &["--from", "0", "--seeds", "4000"],
+const SEARCHES: [&[&str]; 6] = [
+    &["--from", "0", "--seeds", "3000"],
     &["--expiring", "--from", "0", "--seeds", "300"],
+    &["--watched", "--from", "0", "--seeds", "200"],
     &["--lagging", "--from", "0", "--seeds", "300"],
     &["--overloaded", "--from", "0", "--seeds", "100"],
     &["--rotten", "--from", "0", "--seeds", "150"],
@@ -239,8 +258,6 @@ const DRIVER_TESTS: [&str; 5] = [
     "etcd,cassandra",
 ];
 const SIMULATE: [&str; 5] = ["run", "--release", "--package", "dendra-sim", "--"];
-/// Simulator as the tests have built it: another build would take longer than it saves.
-const SEARCH: [&str; 4] = ["run", "--package", "dendra-sim", "--"];
 const BUILD: [&str; 4] = ["build", "--release", "--package", "dendra"];
 
 /// Runs the simulator with the options of its own command line.
@@ -358,6 +375,8 @@ fn length(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
             return failed_without_result("cargo test --no-run", count, names);
         }
     };
+    let folder = built.first().and_then(|test| test.path.parent()?.parent());
+    let simulator = folder.unwrap_or(root).join("dendra-sim");
     let (mut waiting, mut others) = (Vec::new(), Vec::new());
     for test in built {
         let mut job = job_of(&test);
@@ -368,15 +387,25 @@ fn length(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
             others.push(job);
         }
     }
-    let searches = SEARCHES.map(|search| [&SEARCH, search].concat());
-    let commands = searches.iter().map(Vec::as_slice);
-    let commands = commands.chain([&DRIVER_TESTS[..], &DOC_TESTS]);
+    let searches = SEARCHES.map(|search| search_job(&simulator, search));
+    let commands = [&DRIVER_TESTS[..], &DOC_TESTS].map(|command| cargo_job(root, command));
     // The longest of all are among these.
-    others.splice(..0, commands.map(|command| cargo_job(root, command)));
+    others.splice(..0, searches.into_iter().chain(commands));
     let mut held = true;
     let mut see = |name: &str, output| held &= see_job(name, output, count, names);
     lanes::run(waiting, others, &mut see);
     held
+}
+
+/// Runs the simulator that was built for its own tests: by itself cargo would build it with other
+/// features of its libraries, which takes longer than any of the searches.
+fn search_job(simulator: &Path, search: &[&str]) -> Job {
+    let mut command = Command::new(simulator);
+    command.args(search);
+    Job {
+        name: format!("dendra-sim {}", search.join(" ")),
+        command,
+    }
 }
 
 fn cargo_job(root: &Path, arguments: &[&str]) -> Job {

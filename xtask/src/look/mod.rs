@@ -148,12 +148,12 @@ fn look(browser: &Path, folder: &Path, page: &Path) -> Result<Vec<String>, Strin
         .as_u64()
         .unwrap_or(900)
         .clamp(768, HEIGHT_MAX);
-    let window = format!("--window-size={WIDTH},{height}");
+    let whole = format!("--window-size={WIDTH},{height}");
     let shot = folder.join(format!("{stem}.png"));
     chromium(
         browser,
         &probed,
-        &[&window, &format!("--screenshot={}", shot.display())],
+        &[&whole, &format!("--screenshot={}", shot.display())],
         &page,
     )?;
     let print = folder.join(format!("{stem}.pdf"));

@@ -21,7 +21,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The crates in which bugs are planted, and those that they need.
-const CRATES: [&str; 6] = ["base", "engine", "ownership", "node", "wire", "sim"];
+const CRATES: [&str; 7] = [
+    "base",
+    "engine",
+    "ownership",
+    "watch",
+    "node",
+    "wire",
+    "sim",
+];
 
 /// The switch of the copy.
 const SWITCH: &str = r#"

@@ -12,8 +12,10 @@
 //! lowered 7               the same, and the factor falls
 //! losses 7                the same of members that are lost beside damage
 //! expiring 7              the same of values that end while a clock is wrong
+//! watched 7               the same of members that come and go, with clients that watch
 //! overloaded 7            the same of members in front of which crowds stand
 //! steward 4               seed 4 of the stewards' search      otherwise its first seeds
+//! watch 11                seed 11 of the watches' search      otherwise its first seeds
 //! test PACKAGE TARGET     all tests of a file of tests
 //! test PACKAGE TARGET MODULE        all tests of one of its modules
 //! ```
@@ -65,12 +67,14 @@ pub(crate) enum Search {
     Lowered,
     Losses,
     Expiring,
+    Watched,
     Overloaded,
     Steward,
+    Watch,
 }
 
 impl Search {
-    const ALL: [Search; 13] = [
+    const ALL: [Search; 15] = [
         Search::Sim,
         Search::Twin,
         Search::Moving,
@@ -82,8 +86,10 @@ impl Search {
         Search::Lowered,
         Search::Losses,
         Search::Expiring,
+        Search::Watched,
         Search::Overloaded,
         Search::Steward,
+        Search::Watch,
     ];
 
     fn word(self) -> &'static str {
@@ -99,8 +105,10 @@ impl Search {
             Search::Lowered => "lowered",
             Search::Losses => "losses",
             Search::Expiring => "expiring",
+            Search::Watched => "watched",
             Search::Overloaded => "overloaded",
             Search::Steward => "steward",
+            Search::Watch => "watch",
         }
     }
 
@@ -177,6 +185,13 @@ impl Search {
                 "DENDRA_SIM_FIRST",
                 "DENDRA_SIM_SEEDS",
             ],
+            Search::Watched => [
+                "dendra-sim",
+                "watched",
+                "no_seed_of_members_that_come_and_go_misleads_a_watcher",
+                "DENDRA_SIM_FIRST",
+                "DENDRA_SIM_SEEDS",
+            ],
             Search::Overloaded => [
                 "dendra-sim",
                 "overloads",
@@ -198,6 +213,13 @@ impl Search {
                 "DENDRA_STEWARD_FIRST",
                 "DENDRA_STEWARD_SEEDS",
             ],
+            Search::Watch => [
+                "dendra-watch",
+                "world",
+                "clients_of_watches_know_what_reads_show",
+                "DENDRA_WATCH_FIRST",
+                "DENDRA_WATCH_SEEDS",
+            ],
         }
     }
 
@@ -205,7 +227,7 @@ impl Search {
     fn seeds_max(self) -> u64 {
         match self {
             Search::Sim => 6_000,
-            Search::Twin | Search::Moving | Search::Restored => 20_000,
+            Search::Twin | Search::Moving | Search::Restored | Search::Watch => 20_000,
             Search::Forgetting | Search::Wide => 4_000,
             Search::Steward
             | Search::Horizons
@@ -213,6 +235,7 @@ impl Search {
             | Search::Lowered
             | Search::Losses
             | Search::Expiring
+            | Search::Watched
             | Search::Overloaded => 600,
         }
     }
@@ -267,7 +290,7 @@ impl Finder {
             _ => Err(format!(
                 "`{words}` is no finder: sim SEED, twin SEED, moving SEED, forgetting SEED, \
                  restored SEED, wide SEED, horizons SEED, copies SEED, lowered SEED, losses SEED, \
-                 expiring SEED, overloaded SEED, steward SEED, test PACKAGE TARGET, test PACKAGE TARGET MODULE"
+                 expiring SEED, watched SEED, overloaded SEED, steward SEED, watch SEED, test PACKAGE TARGET, test PACKAGE TARGET MODULE"
             )),
         }
     }

@@ -66,16 +66,16 @@ pub(crate) fn merge(
             let bodies = bodies(&text);
             files.insert(change.path.clone(), (text, bodies, Changes::default()));
         }
-        let (text, bodies, changes) = files.get_mut(&change.path).expect("it was inserted");
+        let (text, bodies, so_far) = files.get_mut(&change.path).expect("it was inserted");
         let lines: Vec<&str> = text.lines().collect();
         let edits = change.edits.into_iter().map(|edit| slid(edit, &lines));
-        if let Err(why) = changes.add(change.number, edits.collect(), bodies) {
+        if let Err(why) = so_far.add(change.number, edits.collect(), bodies) {
             unfit.push((change.number, format!("{}: {why}", change.path)));
         }
     }
     let merged = files.into_iter();
-    let merged = merged.map(|(path, (text, _, changes))| {
-        let file = changes.apply(&path, &text);
+    let merged = merged.map(|(path, (text, _, of_file))| {
+        let file = of_file.apply(&path, &text);
         (path, file)
     });
     (merged.collect(), unfit)
@@ -164,8 +164,7 @@ fn slid(mut edit: Edit, lines: &[&str]) -> Edit {
         });
         depth == Some(0)
     };
-    let is_same =
-        |edit: &Edit| lines.get(edit.old.start) == edit.new.first().map(|l| &**l).as_ref();
+    let is_same = |it: &Edit| lines.get(it.old.start) == it.new.first().map(|l| &**l).as_ref();
     while edit.old.is_empty() && !is_whole(&edit.new) && is_same(&edit) {
         edit.new.rotate_left(1);
         edit.old = edit.old.start + 1..edit.old.start + 1;

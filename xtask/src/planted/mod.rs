@@ -187,7 +187,7 @@ fn check(tests: &Tests, plant: &Plant) -> Result<Vec<Finder>, String> {
 fn search(tests: &Tests, known: &[Finder], plant: &Plant, root: &Path) -> Result<(), String> {
     let mut finders = known.to_vec();
     for finder in &plant.finders {
-        if !finders.iter().any(|known| known.is_like(finder)) {
+        if !finders.iter().any(|other| other.is_like(finder)) {
             finders.push(finder.clone());
         }
     }

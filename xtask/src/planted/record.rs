@@ -42,8 +42,8 @@ pub(crate) fn record(root: &Path, name: &str) -> Result<(), String> {
         text = diff(around)?;
         let plant = Plant::parse(name, &text)?;
         let is_placed = plant.files.iter().all(|file| {
-            let text = committed(&file.path).unwrap_or_default();
-            file.is_placed(&text.lines().collect::<Vec<_>>())
+            let of_file = committed(&file.path).unwrap_or_default();
+            file.is_placed(&of_file.lines().collect::<Vec<_>>())
         });
         if is_placed {
             break;

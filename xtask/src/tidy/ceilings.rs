@@ -86,16 +86,16 @@ fn crates(record: &str, sources: &[Source]) -> Vec<Finding> {
     }
     let ceilings = numbers(record, "crate", "lines");
     let mut findings = Vec::new();
-    for (name, lines) in lines.into_iter().filter(|(_, lines)| *lines > 0) {
+    for (name, count) in lines.into_iter().filter(|(_, count)| *count > 0) {
         match ceilings.get(name) {
-            Some((most, _)) if lines <= *most => {}
+            Some((most, _)) if count <= *most => {}
             Some((most, line)) => findings.push(in_record(
                 *line,
-                format!("{name} has {lines} lines of code, {most} is its ceiling: take some away"),
+                format!("{name} has {count} lines of code, {most} is its ceiling: take some away"),
             )),
             None => findings.push(in_record(
                 1,
-                format!("{name} has {lines} lines of code and no row in the table of crates"),
+                format!("{name} has {count} lines of code and no row in the table of crates"),
             )),
         }
     }

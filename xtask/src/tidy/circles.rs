@@ -96,7 +96,7 @@ fn check_crate(folder: &str, sources: &[Source]) -> Vec<Finding> {
             };
             let path = &tree.files[file].path;
             let short =
-                |file: usize| tree.files[file].path[folder.len() + "/src/".len()..].to_owned();
+                |other: usize| tree.files[other].path[folder.len() + "/src/".len()..].to_owned();
             let names: Vec<String> = circle.into_iter().map(short).collect();
             let message = format!(
                 "{}: move down what both ends need, or join them",
@@ -154,7 +154,7 @@ impl<'a> Crate<'a> {
                     format!("{folder}/{name}.rs"),
                     format!("{folder}/{name}/mod.rs"),
                 ];
-                let child = sources.iter().find(|source| paths.contains(&source.path));
+                let child = sources.iter().find(|other| paths.contains(&other.path));
                 waiting.extend(child.map(|child| (below(&place, &name), child)));
             }
             tree.add_module(file, place, code);
@@ -194,8 +194,8 @@ impl<'a> Crate<'a> {
             (!is_root).then(|| format!("{short}/{name}"))
         };
         let mut lines = BTreeMap::new();
-        for (from, to) in &self.arrows() {
-            for (to, line) in to {
+        for (from, ends) in &self.arrows() {
+            for (to, line) in ends {
                 let (Some(a), Some(b)) = (top(*from), top(*to)) else {
                     continue;
                 };
@@ -279,11 +279,11 @@ impl<'a> Crate<'a> {
         let module = self.modules.get(at)?;
         let written = |used: &Use| used.path.iter().chain(after).cloned().collect::<Place>();
         // `use x::x` inside of `x` itself, and `use serde;`, lead nowhere else.
-        let used = module.uses.iter().find(|used| used.name == name);
+        let used = module.uses.iter().find(|import| import.name == name);
         if let Some(used) = used {
             return self.file_of(at, &written(used), steps);
         }
-        for glob in module.uses.iter().filter(|used| used.name == "*") {
+        for glob in module.uses.iter().filter(|import| import.name == "*") {
             let mut path = glob.path.clone();
             path.pop();
             path.push(name.to_owned());

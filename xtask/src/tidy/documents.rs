@@ -97,7 +97,7 @@ fn links(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
         } else if !anchor.is_empty()
             && !tree
                 .text(&file)
-                .is_some_and(|text| anchors(text).any(|a| a == anchor))
+                .is_some_and(|target_text| anchors(target_text).any(|a| a == anchor))
         {
             missing(format!("`{file}` has no heading `#{anchor}`"));
         }

@@ -17,9 +17,10 @@ use super::finding::Finding;
 use crate::source::{Source, line_of};
 
 /// The crates in which copies meet.
-const CRATES: [&str; 4] = [
+const CRATES: [&str; 5] = [
     "crates/engine",
     "crates/ownership",
+    "crates/watch",
     "crates/node",
     "crates/server",
 ];
@@ -28,17 +29,7 @@ const BOUND: &str = "a bound over the records of a block, table or batch";
 const PROPOSAL: &str = "a proposal and the version that it builds on";
 
 /// Comparisons of a version with something that is no other copy: file, text of the line, reason.
-const ALLOWED: [(&str, &str, &str); 12] = [
-    (
-        "crates/engine/src/commit.rs",
-        "oldest.of_all.min(cell.version)",
-        BOUND,
-    ),
-    (
-        "crates/engine/src/commit.rs",
-        "oldest.of_users.min(cell.version)",
-        BOUND,
-    ),
+const ALLOWED: [(&str, &str, &str); 10] = [
     (
         "crates/engine/src/compact/run.rs",
         "cell.version <= self.horizon",

@@ -8,7 +8,8 @@
 //! Not here: the lease itself (crate `server`, `admin/backup.rs`).
 //! See: docs/format/backup.md.
 
-use super::nodes::{AdminNode, HeldCheckpoint, join_all};
+use super::nodes::{AdminNode, HeldCheckpoint};
+use crate::runtime::join_all;
 use std::convert::Infallible;
 use std::time::Duration;
 

@@ -44,11 +44,11 @@ pub(super) fn above(ids: &[String], began_ms: u64) -> Result<NewName, Failure> {
     let random = u32::from_le_bytes(key::random()?);
     Ok(NewName {
         id: format!("{}-{random:08x}", time.strftime(TIME)),
-        clock_is_behind: behind.map(|(time_ms, id)| {
+        clock_is_behind: behind.map(|(their_ms, id)| {
             format!(
                 "backup {id} is already there, and its time is {} ms ahead of this machine's \
                  clock: the new backup is named behind it. Set the clock that is wrong",
-                time_ms - began_ms
+                their_ms - began_ms
             )
         }),
     })

@@ -315,11 +315,11 @@ impl AdminNode {
             })
         };
         let listed = |files: &Value| files.as_array()?.iter().map(file).collect::<Option<_>>();
-        let increment = |page: &Value| {
+        let increment = |one: &Value| {
             Some(HeldIncrement {
-                mark: mark(&page["mark"])?,
-                since: mark(&page["since"])?,
-                files: listed(&page["files"])?,
+                mark: mark(&one["mark"])?,
+                since: mark(&one["since"])?,
+                files: listed(&one["files"])?,
             })
         };
         let read = || {
@@ -526,33 +526,6 @@ pub(crate) fn missing_members<'a>(places: &[&'a NodePlace]) -> Result<Vec<&'a st
         .map(String::as_str)
         .filter(|url| !urls.contains(url));
     Ok(missing.collect())
-}
-
-/// Runs all of them, and returns their results in order.
-pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<_> = futures.map(|it| (Some(Box::pin(it)), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut is_done = true;
-        for (future, output) in &mut waiting {
-            if let Some(it) = future {
-                match it.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => {
-                        *output = Some(value);
-                        *future = None;
-                    }
-                    std::task::Poll::Pending => is_done = false,
-                }
-            }
-        }
-        if is_done {
-            std::task::Poll::Ready(())
-        } else {
-            std::task::Poll::Pending
-        }
-    })
-    .await;
-    let outputs = waiting.into_iter().map(|(_, output)| output);
-    outputs.map(|it| it.expect("all are done")).collect()
 }
 
 #[cfg(test)]

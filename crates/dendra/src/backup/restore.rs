@@ -29,7 +29,7 @@
 
 use super::key;
 use super::nodes::{
-    AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, join_all, missing_members,
+    AdminNode, EpochPatience, NodePlace, PageRefusal, RestoreStanding, missing_members,
 };
 use super::pages::{PageSource, RestoredPart};
 use super::repository::Repository;
@@ -37,6 +37,7 @@ use super::sending::{self, RoundEnd, repeat, unreadable};
 use crate::access::AccessArgs;
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
+use crate::runtime::join_all;
 use dendra_archive::manifest::BackupManifest;
 use dendra_base::LeastSuccessor;
 use std::sync::Arc;
@@ -206,9 +207,9 @@ impl<'a> Undertaking<'a> {
         self.restored.values += sent.values;
         self.restored.tombstones += sent.tombstones;
         self.restored.bytes += sent.bytes;
-        let source = ended?;
-        self.restored.left_tokens_out = source.left_tokens_out;
-        self.end(open, &source.position).await?;
+        let source_at_end = ended?;
+        self.restored.left_tokens_out = source_at_end.left_tokens_out;
+        self.end(open, &source_at_end.position).await?;
         Ok(())
     }
 

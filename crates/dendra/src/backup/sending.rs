@@ -15,12 +15,13 @@
 //! Not here: rounds, and where they begin (`restore.rs`), pages as they are made (`pages.rs`).
 //! See: docs/format/backup.md, docs/decisions/0042-a-restore-writes-tables.md.
 
-use super::nodes::{AdminNode, PageRefusal, join_all};
+use super::nodes::{AdminNode, PageRefusal};
 use super::pace::TransferPace;
 use super::pages::{PageSource, SourceEnd, SourcePage};
 use super::progress;
 use crate::console::{Console, show_key};
 use crate::exit::{Exit, Failure};
+use crate::runtime::join_all;
 use bytes::Bytes;
 use dendra_wire::restore::{PAGES_AT_ONCE_BYTES, page_room};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -207,13 +208,13 @@ impl SendingRound<'_> {
         early.insert(page.number, page);
         let mut sent = self.sent.borrow_mut();
         while let Some(entry) = early.first_entry().filter(|it| *it.key() < first) {
-            let page = entry.remove();
-            sent.values += page.values;
-            sent.tombstones += page.tombstones;
-            sent.bytes += page.counted_bytes;
-            self.bar.inc(page.values + page.tombstones);
-            if page.position > sent.counted {
-                sent.counted = page.position;
+            let first_page = entry.remove();
+            sent.values += first_page.values;
+            sent.tombstones += first_page.tombstones;
+            sent.bytes += first_page.counted_bytes;
+            self.bar.inc(first_page.values + first_page.tombstones);
+            if first_page.position > sent.counted {
+                sent.counted = first_page.position;
             }
         }
     }

@@ -20,7 +20,7 @@ use super::increment::{self, Lists};
 use super::lease::held_while;
 use super::naming;
 use super::nodes::{
-    AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, join_all, missing_members,
+    AdminNode, EpochPatience, HeldCheckpoint, HeldFile, NodePlace, missing_members,
 };
 use super::pace::TransferPace;
 use super::place::RepositoryUse;
@@ -28,6 +28,7 @@ use super::progress;
 use super::repository::{NewObject, Repository};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+use crate::runtime::join_all;
 use bytes::Bytes;
 use dendra_archive::manifest::{BackupFile, BackupManifest, BackupNode};
 use dendra_archive::object::ObjectSum;
@@ -181,8 +182,8 @@ async fn checkpoints<'a>(
     let made = join_all(nodes.iter().map(|node| node.checkpoint(since))).await;
     let mut held = Vec::new();
     let mut failure = None;
-    for (node, made) in nodes.iter().zip(made) {
-        match made {
+    for (node, answer) in nodes.iter().zip(made) {
+        match answer {
             Ok(checkpoint) => held.push((node, checkpoint)),
             Err(why) if allow_missing => console.note(&format!("left out: {}", why.sentence)),
             Err(why) => failure = Some(why),

@@ -82,7 +82,7 @@ impl Group {
         } else {
             vec![path.to_owned()]
         };
-        let read = |path: &PathBuf| Run::read(path).map_err(|e| unreadable(path, &e.to_string()));
+        let read = |run: &PathBuf| Run::read(run).map_err(|e| unreadable(run, &e.to_string()));
         Ok(Group {
             name: path.display().to_string(),
             runs: paths.iter().map(read).collect::<Result<_, _>>()?,

@@ -84,7 +84,7 @@ pub(super) fn distribution(text: &str) -> Result<Distribution, String> {
 }
 
 pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
-    let bytes = |text: &str| u32::try_from(parse_bytes(text).ok()?).ok();
+    let bytes = |part: &str| u32::try_from(parse_bytes(part).ok()?).ok();
     let parse = || {
         if let Some(rest) = text.strip_prefix("lognormal:") {
             let mut parts = rest.split(',');

@@ -40,6 +40,8 @@ pub(crate) enum AskedPort {
     Data,
     /// The admin port, whose requests write no record of a client.
     Admin,
+    /// The admin port of a command that takes one alone.
+    AdminUrl,
 }
 
 /// Why there is no answer.
@@ -183,6 +185,7 @@ impl Trouble {
         let (flag, written) = match port {
             AskedPort::Data => ("--url", "; if it was a write, it may have been applied"),
             AskedPort::Admin => ("--admin", ""),
+            AskedPort::AdminUrl => ("--url", ""),
         };
         match self {
             Trouble::Unreachable(why) => {

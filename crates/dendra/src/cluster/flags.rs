@@ -33,20 +33,25 @@ impl ClusterFlags {
 
     /// The admin ports to ask: those that are named, else --url, else all; at least one.
     pub(crate) fn urls(&self, named: &[String]) -> Vec<String> {
-        if !named.is_empty() {
-            return named.to_vec();
-        }
-        if let Some(url) = &self.url {
-            return vec![url.clone()];
-        }
-        let all = std::env::var("DENDRA_ADMIN_URLS").unwrap_or_default();
-        let urls = all.split(',').map(|url| url.trim().to_owned());
-        let urls: Vec<String> = urls.filter(|url| !url.is_empty()).collect();
-        if urls.is_empty() {
-            vec!["http://127.0.0.1:9080".to_owned()]
-        } else {
-            urls
-        }
+        admin_urls(named, self.url.as_ref())
+    }
+}
+
+/// The admin ports that are named, else this one, else all of DENDRA_ADMIN_URLS; at least one.
+pub(crate) fn admin_urls(named: &[String], url: Option<&String>) -> Vec<String> {
+    if !named.is_empty() {
+        return named.to_vec();
+    }
+    if let Some(url) = url {
+        return vec![url.clone()];
+    }
+    let all = std::env::var("DENDRA_ADMIN_URLS").unwrap_or_default();
+    let urls = all.split(',').map(|one| one.trim().to_owned());
+    let urls: Vec<String> = urls.filter(|one| !one.is_empty()).collect();
+    if urls.is_empty() {
+        vec!["http://127.0.0.1:9080".to_owned()]
+    } else {
+        urls
     }
 }
 

@@ -61,7 +61,7 @@ fn lost_epochs(epochs: &EpochsPage, member: &str, lost: &str, means: &str) -> St
 
 /// A bound of a range of keys: text, or bytes as base64; `-` = there is none.
 fn bound(range: &RangePage, name: &str) -> String {
-    let of = |name: &str| range.bounds.get(name).cloned().flatten();
+    let of = |field: &str| range.bounds.get(field).cloned().flatten();
     match (of(&format!("{name}_base64")), of(name)) {
         (Some(bytes), _) => format!("base64 {}", plain(&bytes)),
         (None, Some(text)) if text.chars().all(|c| !c.is_control()) => word(&text),

@@ -18,7 +18,7 @@
 //! Not here: which change may follow which (crate `ownership`), joining (`dendra serve --join`).
 //! See: docs/cli.md, "Changing members"; docs/operating.md.
 
-mod cells;
+pub(crate) mod cells;
 mod compare;
 pub(crate) mod flags;
 mod loss;

@@ -65,12 +65,12 @@ pub(super) fn take(path: &Path, text: &str, found: &mut GivenOptions) {
             found.problems.push(unknown);
             continue;
         };
-        let key = arg.get_long().expect("it is the one that was looked for");
-        let place = format!("{name}:{line}: {key}");
+        let flag = arg.get_long().expect("it is the one that was looked for");
+        let place = format!("{name}:{line}: {flag}");
         let path = path.to_owned();
         match raw_text(arg, value.get_ref()) {
             Ok(raw) => found.take(
-                key,
+                flag,
                 OsStr::new(&raw),
                 &place,
                 ValueSource::File { path, line },

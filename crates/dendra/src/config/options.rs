@@ -162,6 +162,9 @@ pub(crate) struct NodeOptions {
     /// Requests that may wait for the log or the store pool at once; more are refused with 503
     #[arg(long, value_name = "N", default_value = "4096", value_parser = count(1, 1_048_576))]
     pub(crate) requests_inflight_max: u64,
+    /// Watches of clients at once; more are refused with 503
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = count(1, 1_048_576))]
+    pub(crate) watches_max: u64,
     /// Bytes of bodies that arrive and of answers that leave, at once; at least two of the largest
     /// values
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
@@ -179,6 +182,9 @@ pub(crate) struct NodeOptions {
     /// Milliseconds that an answer may wait for a client that does not read it
     #[arg(long, value_name = "MS", default_value = "10000", value_parser = count(1, 3_600_000))]
     pub(crate) write_timeout_ms: u64,
+    /// Milliseconds that a node serves on after SIGTERM, while /readyz says 503: time for balancers
+    #[arg(long, value_name = "MS", default_value = "0", value_parser = count(0, 3_600_000))]
+    pub(crate) stop_delay_ms: u64,
     /// Milliseconds that requests in flight may take after SIGTERM
     #[arg(long, value_name = "MS", default_value = "5000", value_parser = count(0, 3_600_000))]
     pub(crate) drain_ms: u64,

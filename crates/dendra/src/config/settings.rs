@@ -59,6 +59,7 @@ impl Effective {
         settings.connections_max = size(options.connections_max);
         settings.connections_per_address_max = size(options.connections_per_address_max);
         settings.requests_inflight_max = size(options.requests_inflight_max);
+        settings.watches_max = size(options.watches_max);
         settings.body_bytes_inflight_max = size(options.body_bytes_inflight_max.0);
         settings.timeouts = Timeouts {
             head: Duration::from_millis(options.head_timeout_ms),
@@ -66,6 +67,7 @@ impl Effective {
             body: Duration::from_millis(options.body_timeout_ms),
             write: Duration::from_millis(options.write_timeout_ms),
         };
+        settings.stop_delay_ms = options.stop_delay_ms;
         settings.drain_ms = options.drain_ms;
         settings.tls = self.tls()?;
         settings.cluster = self.cluster()?;
@@ -244,11 +246,13 @@ mod tests {
             ("connections-max", "11"),
             ("connections-per-address-max", "10"),
             ("requests-inflight-max", "12"),
+            ("watches-max", "13"),
             ("body-bytes-inflight-max", "16MiB"),
             ("head-timeout-ms", "21"),
             ("idle-timeout-ms", "22"),
             ("body-timeout-ms", "23"),
             ("write-timeout-ms", "24"),
+            ("stop-delay-ms", "8"),
             ("drain-ms", "9"),
             ("cluster", "h2:1;weight=2,http://h1:1;zone=a"),
             ("self", "http://h2:1"),
@@ -298,6 +302,7 @@ mod tests {
         expected.loops = Some(3);
         (expected.connections_max, expected.requests_inflight_max) = (11, 12);
         expected.connections_per_address_max = 10;
+        expected.watches_max = 13;
         expected.body_bytes_inflight_max = 16 << 20;
         expected.timeouts = Timeouts {
             head: Duration::from_millis(21),
@@ -305,7 +310,7 @@ mod tests {
             body: Duration::from_millis(23),
             write: Duration::from_millis(24),
         };
-        expected.drain_ms = 9;
+        (expected.stop_delay_ms, expected.drain_ms) = (8, 9);
         let members = ["http://h1:1;zone=a", "http://h2:1;weight=2"].map(|text| text.parse());
         let members: Result<Vec<Member>, _> = members.into_iter().collect();
         let topology = Topology::new("prod", members.expect("two members"), 2).expect("a topology");

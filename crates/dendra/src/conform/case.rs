@@ -101,8 +101,8 @@ pub(super) struct CaseStep {
 /// Adds the cases of one file; the error is a sentence.
 pub(super) fn read(file: &str, text: &str, cases: &mut Vec<Case>) -> Result<(), String> {
     let in_file = |e: String| format!("{file}: {e}");
-    let table: Table = toml::from_str(text).map_err(|e| in_file(e.to_string()))?;
-    let mut fields = CaseTable::new(table, "the file");
+    let whole: Table = toml::from_str(text).map_err(|e| in_file(e.to_string()))?;
+    let mut fields = CaseTable::new(whole, "the file");
     let list = fields.tables("case").map_err(in_file)?.unwrap_or_default();
     fields.end().map_err(in_file)?;
     if list.is_empty() {
@@ -135,9 +135,9 @@ fn case(file: &str, table: Table) -> Result<Case, String> {
         return Err(format!("{}: it has no steps", fields.of));
     }
     let mut read = Vec::new();
-    for (index, table) in steps.into_iter().enumerate() {
+    for (index, step_table) in steps.into_iter().enumerate() {
         let of = format!("case {name:?}, step {}", index + 1);
-        read.push(step(CaseTable::new(table, &of))?);
+        read.push(step(CaseTable::new(step_table, &of))?);
     }
     Ok(Case {
         file: file.to_owned(),
@@ -237,7 +237,7 @@ impl CaseTable {
         let Value::Array(list) = value else {
             return Err(wrong);
         };
-        let tables = list.into_iter().map(|value| match value {
+        let tables = list.into_iter().map(|item| match item {
             Value::Table(table) => Ok(table),
             _ => Err(wrong.clone()),
         });
@@ -285,9 +285,12 @@ impl CaseTable {
         let Value::Table(table) = value else {
             return Err(wrong);
         };
-        let fields = table.into_iter().map(|(name, value)| {
-            let patterns = texts(value).ok_or_else(|| wrong.clone())?;
-            Ok(WantedField { name, patterns })
+        let fields = table.into_iter().map(|(field, wanted)| {
+            let patterns = texts(wanted).ok_or_else(|| wrong.clone())?;
+            Ok(WantedField {
+                name: field,
+                patterns,
+            })
         });
         fields.collect()
     }
@@ -301,11 +304,11 @@ impl CaseTable {
             return Err(wrong);
         };
         let mut captures = Vec::new();
-        for (variable, value) in table {
-            let Value::Table(table) = value else {
+        for (variable, place_value) in table {
+            let Value::Table(place_table) = place_value else {
                 return Err(wrong);
             };
-            let mut fields = CaseTable::new(table, &self.of);
+            let mut fields = CaseTable::new(place_table, &self.of);
             let (place, name) = match (fields.text("header")?, fields.text("trailer")?) {
                 (Some(name), None) => (FieldPlace::Header, name),
                 (None, Some(name)) => (FieldPlace::Trailer, name),
@@ -337,7 +340,7 @@ fn texts(value: Value) -> Option<Vec<String>> {
         Value::Array(list) => list,
         one => vec![one],
     };
-    let text = |value: Value| match value {
+    let text = |item: Value| match item {
         Value::String(text) => Some(text),
         _ => None,
     };

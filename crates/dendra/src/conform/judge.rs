@@ -89,8 +89,8 @@ pub(super) fn differences(
             got.len() == wanted.len() && got.iter().zip(&wanted).all(|(a, b)| *a == b.as_bytes())
         });
         if !is_same {
-            let list: Vec<String> = wanted.iter().map(|text| show(text.as_bytes())).collect();
-            let expected = format!("{} chunks: {}", list.len(), list.join(" | "));
+            let texts: Vec<String> = wanted.iter().map(|text| show(text.as_bytes())).collect();
+            let expected = format!("{} chunks: {}", texts.len(), texts.join(" | "));
             let got = got.map_or("a body without chunks".to_owned(), |got| {
                 let list: Vec<String> = got.iter().take(20).map(|chunk| show(chunk)).collect();
                 format!("{} chunks: {}", got.len(), list.join(" | "))

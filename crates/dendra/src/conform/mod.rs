@@ -36,7 +36,7 @@ use text::Variables;
 use tokio::time::{Instant, sleep};
 
 /// The contract's own cases.
-const OWN: [(&str, &str); 4] = [
+const OWN: [(&str, &str); 5] = [
     (
         "entity.toml",
         include_str!("../../../../docs/conformance/entity.toml"),
@@ -48,6 +48,10 @@ const OWN: [(&str, &str); 4] = [
     (
         "scans.toml",
         include_str!("../../../../docs/conformance/scans.toml"),
+    ),
+    (
+        "batch.toml",
+        include_str!("../../../../docs/conformance/batch.toml"),
     ),
     (
         "framing.toml",

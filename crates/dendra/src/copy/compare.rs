@@ -94,7 +94,7 @@ pub(super) async fn compare(
             left = from_now.map(|(_, value)| value);
             right = to_now.map(|(_, value)| value);
             let what = match (&left, &right) {
-                (a, b) if a == b => None,
+                (one, other) if one == other => None,
                 // One of them has ended a moment before the other.
                 (None, _) | (_, None) if is_ending => {
                     (left, right) = (None, None);

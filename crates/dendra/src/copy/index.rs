@@ -55,8 +55,8 @@ impl IndexReader {
         let len = |at: usize| usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
         let mut expiry = [0; 8];
         expiry.copy_from_slice(&head[6..]);
-        let mut part = |len: usize| {
-            let mut bytes = vec![0; len];
+        let mut part = |length: usize| {
+            let mut bytes = vec![0; length];
             file.read_exact(&mut bytes).map(|()| bytes)
         };
         let (key, from, to) = (part(len(0))?, part(len(2))?, part(len(4))?);

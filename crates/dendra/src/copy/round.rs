@@ -211,7 +211,9 @@ pub(super) async fn round(
         state.save()?;
         let keys_of_page: Vec<Vec<u8>> = page.iter().map(|seen| seen.key.clone()).collect();
         let done = all(page, in_flight, |seen| {
-            let is_begun = begun_before.as_ref().is_some_and(|last| seen.key <= *last);
+            let is_begun = begun_before
+                .as_ref()
+                .is_some_and(|until| seen.key <= *until);
             let trust = if is_begun || state.progress.doubtful.contains(&seen.key) {
                 Trust::Begun
             } else {

@@ -128,7 +128,7 @@ impl CopyStores {
         match self.from.head(key).await? {
             Some(head) if head.tag.is_empty() => {
                 let found = self.from.get(key).await?;
-                Ok(found.map(|(head, value)| with_tag(head, &value)))
+                Ok(found.map(|(found_head, value)| with_tag(found_head, &value)))
             }
             other => Ok(other),
         }
@@ -156,9 +156,9 @@ impl CopyStores {
             let put = self.to.put(&seen.key, value, ttl_s, condition);
             let answer = put.await?;
             if answer.status == StatusCode::CREATED {
-                if let (false, Some(ttl_s), Some(ends_ms)) = (was_told, sent_s.get(), ends_ms) {
-                    self.learn_clock(&seen.key, ttl_s).await?;
-                    if self.clock.ttl_s(ends_ms).abs_diff(ttl_s) > 1 {
+                if let (false, Some(told_s), Some(ends_ms)) = (was_told, sent_s.get(), ends_ms) {
+                    self.learn_clock(&seen.key, told_s).await?;
+                    if self.clock.ttl_s(ends_ms).abs_diff(told_s) > 1 {
                         condition = self.unless_overwriting(&tag_of(&answer));
                         continue;
                     }

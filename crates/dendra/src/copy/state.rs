@@ -221,7 +221,7 @@ fn read(path: &Path, text: &str, identity: &CopyIdentity) -> Result<CopyProgress
     let number = |name: &str| object[name].as_u64().ok_or_else(of);
     let key = |name: &str| match &object[name] {
         Value::Null => Ok(None),
-        Value::String(text) => unhex(text).map(Some).ok_or_else(of),
+        Value::String(digits) => unhex(digits).map(Some).ok_or_else(of),
         _ => Err(of()),
     };
     let list = |name: &str| object[name].as_array().ok_or_else(of);

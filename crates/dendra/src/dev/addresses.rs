@@ -64,7 +64,7 @@ impl Life {
         let has = [self.has_joined, self.is_replaced, self.has_left];
         let words = Life::WORDS.into_iter().zip(has);
         words
-            .filter(|(_, has)| *has)
+            .filter(|(_, is_so)| *is_so)
             .map(|(word, _)| word)
             .collect()
     }
@@ -95,18 +95,18 @@ impl ReservedAddresses {
         life: Life,
     ) -> Result<ReservedAddresses, (SocketAddr, io::Error)> {
         let bind = |address| TcpListener::bind(address).map_err(|error| (address, error));
-        let [proxy, listen, admin] = addresses;
-        let doors = [bind(proxy)?, bind(listen)?, bind(admin)?];
-        let found = |door: &TcpListener| door.local_addr().map_err(|error| (proxy, error));
-        let addresses = Addresses {
-            known_as: found(&doors[0])?,
-            listen: found(&doors[1])?,
-            admin: found(&doors[2])?,
+        let known_as = addresses[0];
+        let [proxy, listen, admin] = addresses.map(bind);
+        let (proxy, listen, admin) = (proxy?, listen?, admin?);
+        let found = |door: &TcpListener| door.local_addr().map_err(|error| (known_as, error));
+        let bound = Addresses {
+            known_as: found(&proxy)?,
+            listen: found(&listen)?,
+            admin: found(&admin)?,
             life,
         };
-        let [proxy, listen, admin] = doors;
         Ok(ReservedAddresses {
-            addresses,
+            addresses: bound,
             proxy,
             _node: [listen, admin],
         })

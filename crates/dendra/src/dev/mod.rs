@@ -159,10 +159,10 @@ impl LocalCluster {
         flags: Vec<String>,
         console: Console,
     ) -> io::Result<LocalCluster> {
-        let urls = doors.iter().map(|doors| url_of(&doors.addresses));
+        let urls = doors.iter().map(|own| url_of(&own.addresses));
         let faults = Faults::new(urls.collect());
         let members = doors.into_iter().enumerate();
-        let members = members.map(|(index, doors)| DevNode::start(index, doors, &faults));
+        let members = members.map(|(index, own)| DevNode::start(index, own, &faults));
         Ok(LocalCluster {
             members: members.collect::<io::Result<_>>()?,
             folder,
@@ -184,8 +184,8 @@ impl LocalCluster {
         let mut flags = vec!["--self".to_owned(), member.url.clone()];
         if !(life.has_joined || life.is_replaced) {
             let founders = self.members.iter();
-            let founders = founders.filter(|member| !member.addresses.life.has_joined);
-            let urls: Vec<&str> = founders.map(|member| member.url.as_str()).collect();
+            let founders = founders.filter(|founder| !founder.addresses.life.has_joined);
+            let urls: Vec<&str> = founders.map(|founder| founder.url.as_str()).collect();
             flags.extend(["--cluster".to_owned(), urls.join(",")]);
             return Ok(flags);
         }

@@ -239,11 +239,11 @@ impl Proxy {
                 while !over.load(Ordering::SeqCst) {
                     match listener.accept() {
                         Ok((stream, _)) => {
-                            let faults = Arc::clone(&table);
+                            let own_table = Arc::clone(&table);
                             let over = Arc::clone(&over);
                             // A thread that cannot start loses its connection, as a network may.
                             drop(std::thread::Builder::new().spawn(move || {
-                                drop(carry(stream, to, behind, &faults, &over));
+                                drop(carry(stream, to, behind, &own_table, &over));
                             }));
                         }
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -385,7 +385,7 @@ impl Way {
         while !is_ended || !pieces.is_empty() {
             let left = self.left(pieces.front(), from, to);
             let may_read = !is_ended && pieces.len() < PIECES_MAX;
-            let is_next = |left: Duration| !left.is_zero() && wait_readable(input, left);
+            let is_next = |wait: Duration| !wait.is_zero() && wait_readable(input, wait);
             if may_read && left.is_none_or(is_next) {
                 match read(input, &mut buffer) {
                     Some(piece) => pieces.push_back(piece),

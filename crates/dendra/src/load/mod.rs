@@ -1,7 +1,8 @@
 //! `dendra load`: stores many records and says which it could not.
 //!
 //! ```text
-//! source.rs ─► sender.rs ─► node
+//! source.rs ─► sender.rs ─┬─ together.rs, a batch ─► node
+//!                         └─ each alone ──────────► node
 //!                  └──────► tally.rs ─► --acked, --failures, bar, summary
 //! ```
 //!
@@ -16,6 +17,7 @@
 mod sender;
 mod source;
 mod tally;
+mod together;
 
 use crate::cli::Load;
 use crate::client::retry::Budget;
@@ -46,6 +48,7 @@ pub(crate) async fn load(args: &Load, console: Console) -> ExitResult {
     let tally = LoadTally::new(args.acked.as_deref(), args.failures.as_deref(), console)?;
     let shared = Rc::new(LoadState {
         client,
+        batches: together::BatchPath::to(query.behind("/v0/batch")),
         query_rest: query.behind("").replacen('?', "&", 1),
         prefix,
         retry_for: args.retry_for,
@@ -60,8 +63,12 @@ pub(crate) async fn load(args: &Load, console: Console) -> ExitResult {
         .map_err(|e| Failure::new(Exit::FAILURE, format!("no thread can be started ({e})")))?;
     let parcels = Rc::new(Mutex::new(parcels));
     let senders = LocalSet::new();
-    for _ in 0..args.in_flight {
-        senders.spawn_local(sender::send_all(Rc::clone(&shared), Rc::clone(&parcels)));
+    let count = args.in_flight.min(together::SENDERS_MAX);
+    for n in 0..count {
+        // Together they have `in_flight` records under way.
+        let most = args.in_flight / count + u64::from(n < args.in_flight % count);
+        let (shared, parcels) = (Rc::clone(&shared), Rc::clone(&parcels));
+        senders.spawn_local(sender::send_all(shared, parcels, most as usize));
     }
     tokio::select! {
         () = senders => {}

@@ -1,4 +1,5 @@
-//! Sends records: many in flight, refused ones again after a while, until told to stop.
+//! Sends records: many in flight, some together, refused ones again after a while, until told to
+//! stop.
 //!
 //! ```text
 //! reader thread ─► queue (QUEUE_LEN_MAX records, BYTES_IN_MEMORY_MAX bytes) ─► n senders ─► node
@@ -14,11 +15,12 @@
 //! 3. A node that gave no answer at all for `--retry-for` ends the load, and not one record
 //!    after the other for the same time each.
 //!
-//! Not here: the source (`source.rs`), counting (`tally.rs`).
+//! Not here: the source (`source.rs`), batches (`together.rs`), counting (`tally.rs`).
 //! See: docs/cli.md, "Loading".
 
 use super::source::{Item, Items};
 use super::tally::{LoadTally, Subject};
+use super::together::{BATCH_BYTES_MAX, BatchPath, BatchVerdict, RefusedTry};
 use crate::client::retry::{self, Budget};
 use crate::client::{Client, HttpRequest, Trouble};
 use crate::exit::Failure;
@@ -59,6 +61,7 @@ pub(super) enum Halt {
 /// State that all senders share. One thread: no locks but the queue's.
 pub(super) struct LoadState {
     pub(super) client: Client,
+    pub(super) batches: BatchPath,
     /// Everything after the key in a request's path.
     pub(super) query_rest: String,
     pub(super) prefix: Vec<u8>,
@@ -99,24 +102,49 @@ pub(super) fn read(items: Items) -> std::io::Result<mpsc::Receiver<Parcel>> {
     Ok(parcels)
 }
 
-/// One sender: takes parcels until there are none or the load stops.
-pub(super) async fn send_all(shared: Rc<LoadState>, parcels: Rc<Mutex<mpsc::Receiver<Parcel>>>) {
+/// One sender: takes parcels until there are none or the load stops, at most `most` at once.
+pub(super) async fn send_all(
+    shared: Rc<LoadState>,
+    parcels: Rc<Mutex<mpsc::Receiver<Parcel>>>,
+    most: usize,
+) {
     let mut halt = shared.halt.subscribe();
     loop {
-        let parcel = tokio::select! {
+        let taken = tokio::select! {
             biased;
             _ = halt.wait_for(|halt| *halt != Halt::No) => return,
-            parcel = async { parcels.lock().await.recv().await } => parcel,
+            taken = take(&parcels, most) => taken,
         };
-        let Some(parcel) = parcel else {
+        if taken.is_empty() {
             return;
-        };
-        if let Err(failure) = shared.handle(parcel.item).await {
+        }
+        if let Err(failure) = shared.handle(taken).await {
             *shared.failure.borrow_mut() = Some(failure);
             shared.stop(Halt::Interrupted);
             return;
         }
     }
+}
+
+/// Waits for a parcel, and takes with it those that are there; none at the end.
+async fn take(parcels: &Mutex<mpsc::Receiver<Parcel>>, most: usize) -> Vec<Parcel> {
+    let mut parcels = parcels.lock().await;
+    let mut taken = Vec::new();
+    let mut bytes = 0;
+    let mut next = parcels.recv().await;
+    while let Some(parcel) = next {
+        bytes += match &parcel.item {
+            Item::Record { key, value } => key.len() + value.len(),
+            Item::Bad { .. } | Item::Skipped => 0,
+        };
+        taken.push(parcel);
+        next = if taken.len() < most && bytes < BATCH_BYTES_MAX {
+            parcels.try_recv().ok()
+        } else {
+            None
+        };
+    }
+    taken
 }
 
 impl LoadState {
@@ -131,29 +159,56 @@ impl LoadState {
         });
     }
 
-    async fn handle(&self, item: Item) -> Result<(), Failure> {
-        let (key, value) = match item {
-            Item::Skipped => {
-                self.tally.borrow_mut().skipped();
-                return Ok(());
+    async fn handle(&self, parcels: Vec<Parcel>) -> Result<(), Failure> {
+        let (mut records, mut shares) = (Vec::new(), Vec::new());
+        for Parcel { item, _share } in parcels {
+            match item {
+                Item::Skipped => self.tally.borrow_mut().skipped(),
+                Item::Bad { place, reason } => {
+                    let subject = Subject::Place(&place);
+                    self.tally.borrow_mut().failed(&subject, &reason)?;
+                }
+                Item::Record { key, value } => {
+                    let key = [self.prefix.as_slice(), &key].concat();
+                    records.push((key, Bytes::from(value)));
+                    shares.push(_share);
+                }
             }
-            Item::Bad { place, reason } => {
-                let subject = Subject::Place(&place);
-                return self.tally.borrow_mut().failed(&subject, &reason);
-            }
-            Item::Record { key, value } => ([self.prefix.as_slice(), &key].concat(), value),
-        };
-        let len = value.len();
-        let verdict = self.store(&key, Bytes::from(value)).await;
-        let mut tally = self.tally.borrow_mut();
-        match verdict {
-            Ok(()) => tally.acked(&key, len),
-            Err(reason) => tally.failed(&Subject::Key(&key), &reason),
         }
+        let verdicts = self.batches.try_all(&self.client, &records).await;
+        if self.batches.take_is_answered() {
+            self.last_answer.set(Instant::now());
+        }
+        for ((key, value), verdict) in records.into_iter().zip(verdicts) {
+            let len = value.len();
+            let stored = match verdict {
+                BatchVerdict::Again(first) => self.store(&key, value, first).await,
+                BatchVerdict::Stored => {
+                    self.budget.borrow_mut().sent();
+                    Ok(())
+                }
+                BatchVerdict::Failed(reason) => {
+                    self.budget.borrow_mut().sent();
+                    Err(reason)
+                }
+            };
+            let mut tally = self.tally.borrow_mut();
+            match stored {
+                Ok(()) => tally.acked(&key, len)?,
+                Err(reason) => tally.failed(&Subject::Key(&key), &reason)?,
+            }
+        }
+        Ok(())
     }
 
-    /// Until the node holds the record, or the reason why it does not.
-    async fn store(&self, key: &[u8], body: Bytes) -> Result<(), String> {
+    /// Until the node holds the record, or the reason why it does not. `first`: how it was refused
+    /// before.
+    async fn store(
+        &self,
+        key: &[u8],
+        body: Bytes,
+        mut first: Option<RefusedTry>,
+    ) -> Result<(), String> {
         let ask = HttpRequest {
             method: hyper::Method::PUT,
             path: format!("/v0/entity?id={}{}", percent::encode(key), self.query_rest),
@@ -161,30 +216,36 @@ impl LoadState {
             body,
         };
         let deadline = Instant::now() + self.retry_for;
+        if first.is_none() && *self.halt.borrow() != Halt::No {
+            return Err("not sent: the load stopped".to_owned());
+        }
         self.budget.borrow_mut().sent();
         let mut tries = 0;
         loop {
             tries += 1;
-            let (reason, asked, was_sent) = match self.client.send(&ask).await {
-                Ok(answer) => {
-                    self.last_answer.set(Instant::now());
-                    if answer.status.is_success() {
-                        return Ok(());
+            let (reason, asked, was_sent) = match first.take() {
+                Some(first) => (first.reason, first.retry_after, true),
+                None => match self.client.send(&ask).await {
+                    Ok(answer) => {
+                        self.last_answer.set(Instant::now());
+                        if answer.status.is_success() {
+                            return Ok(());
+                        }
+                        if !answer.is_refusal() {
+                            return Err(answer.sentence());
+                        }
+                        (answer.sentence(), answer.retry_after(), true)
                     }
-                    if !answer.is_refusal() {
-                        return Err(answer.sentence());
+                    Err(trouble @ Trouble::Foreign(_)) => return Err(trouble.to_string()),
+                    Err(trouble) => {
+                        if self.last_answer.get().elapsed() >= self.retry_for {
+                            self.stop(Halt::Unreachable(trouble.to_string()));
+                        }
+                        // Without a connection no node had work from this try: it costs no budget.
+                        let was_sent = !matches!(trouble, Trouble::Unreachable(_));
+                        (trouble.to_string(), None, was_sent)
                     }
-                    (answer.sentence(), answer.retry_after(), true)
-                }
-                Err(trouble @ Trouble::Foreign(_)) => return Err(trouble.to_string()),
-                Err(trouble) => {
-                    if self.last_answer.get().elapsed() >= self.retry_for {
-                        self.stop(Halt::Unreachable(trouble.to_string()));
-                    }
-                    // Without a connection no node had work from this try: it costs no budget.
-                    let was_sent = !matches!(trouble, Trouble::Unreachable(_));
-                    (trouble.to_string(), None, was_sent)
-                }
+                },
             };
             let wait = retry::pause(tries, asked, self.chance.borrow_mut().unit());
             if Instant::now() + wait >= deadline || self.rest(wait).await == Rest::Stopped {

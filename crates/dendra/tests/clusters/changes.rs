@@ -135,6 +135,8 @@ fn a_member_that_was_away_hears_of_its_new_address_where_it_was() {
             .as_array()
             .is_some_and(|all| all.iter().any(is_new))
     });
+    town.wait_until_serving(1);
+    town.wait_until_serving(2);
     town.kill(0);
     for at in [1, 2] {
         let mut client = Client::open(town.sites[at].listen).expect("it listens");

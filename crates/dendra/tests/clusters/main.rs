@@ -9,6 +9,7 @@ mod changes;
 mod clock;
 mod grow;
 mod heal;
+mod health;
 mod kill;
 mod lagging;
 mod looks;
@@ -16,3 +17,4 @@ mod members;
 mod small_disk;
 #[path = "../support/mod.rs"]
 mod support;
+mod watch;

@@ -2,6 +2,7 @@
 //! those that never are.
 
 use crate::support::{Reply, ScriptedNode, answer, dendra, finish, run, run_with_input, signal};
+use dendra_wire::http::records::{Decoded, decode_record};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
@@ -282,6 +283,40 @@ fn a_scan_prints_records_however_they_are_cut_into_chunks() {
 }
 
 #[test]
+fn a_count_asks_until_nothing_is_left_out() {
+    let node = ScriptedNode::start(|_, at| {
+        let body = match at {
+            0 => r#"{"count":2,"complete":false,"next":"a%2Fb"}"#,
+            1 => r#"{"count":0,"complete":false,"next":"a%2Fc"}"#,
+            _ => r#"{"count":3,"complete":true}"#,
+        };
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        Reply {
+            bytes: (head + body).into_bytes(),
+            closes: true,
+        }
+    });
+    let got = run(&mut dendra([
+        "count",
+        "--prefix",
+        "a/",
+        "--url",
+        &node.url(),
+    ]));
+    assert_eq!(
+        (got.code, got.stdout.as_slice()),
+        (Some(0), &b"5\n"[..]),
+        "{}",
+        got.stderr
+    );
+    let requests = node.requests();
+    let lines: Vec<&str> = requests.iter().map(|it| it.line.as_str()).collect();
+    let wanted =
+        ["a%2F", "a%2Fb", "a%2Fc"].map(|start| format!("GET /v0/count?start={start}&end=a0"));
+    assert_eq!(lines, wanted);
+}
+
+#[test]
 fn a_cut_scan_is_a_failure_however_it_was_cut() {
     let some = record(b"a", b"1");
     let whole = [some.clone(), END.to_vec()].concat();
@@ -416,14 +451,63 @@ fn a_load_reports_what_failed_and_goes_on() {
         got.stderr
     );
     assert!(got.stderr.contains("1 records"), "{}", got.stderr);
-    assert_eq!(
-        node.requests().len(),
-        3,
-        "what cannot work is not tried again"
-    );
+    let requests = node.requests();
+    let alone = requests.iter().filter(|it| it.line.starts_with("PUT "));
+    assert_eq!(alone.count(), 3, "what cannot work is not tried again");
     let listed = std::fs::read_to_string(&failures).expect("it was written");
     assert_eq!(listed.lines().count(), 2);
     assert!(listed.contains("\"key\":\"refused\""), "{listed}");
+}
+
+/// A batch's lines decide about its records one by one.
+#[test]
+fn records_travel_together_and_each_has_its_own_end() {
+    let node = ScriptedNode::start(|request, _| {
+        if request.line != "POST /v0/batch" {
+            return created();
+        }
+        let (mut rest, mut lines) = (&request.body[..], Vec::new());
+        while let Decoded::Record { key, consumed, .. } = decode_record(rest) {
+            let line: &[u8] = match key {
+                b"7" => b"{\"status\":400,\"error\":\"bad\",\"message\":\"no\"}\n",
+                b"70" => b"{\"status\":503,\"error\":\"overloaded\",\"retry_after\":0}\n",
+                _ => b"{\"status\":201}\n",
+            };
+            lines.extend_from_slice(line);
+            rest = &rest[consumed..];
+        }
+        answer("200 OK", &[], &lines)
+    });
+    let mut command = dendra([
+        "load",
+        "-",
+        "--format",
+        "tsv",
+        "--json",
+        "--url",
+        &node.url(),
+    ]);
+    let text: String = (0..2_000).map(|n| format!("{n}\tv\n")).collect();
+    let got = run_with_input(&mut command, text.as_bytes());
+    let summary: serde_json::Value = serde_json::from_slice(&got.stdout).expect("one object");
+    let stored = summary["records"].as_u64().expect("a count");
+    let failed = summary["failed"].as_u64().expect("a count");
+    assert_eq!(stored + failed, 2_000, "{}", got.stderr);
+    let requests = node.requests();
+    let has_alone = |key: &str| {
+        let line = format!("PUT /v0/entity?id={key}");
+        requests.iter().any(|request| request.line == line)
+    };
+    assert!(requests.len() < 1_500, "{} requests", requests.len());
+    assert!(has_alone("70"), "what is refused for a while is sent again");
+    // Alone from the start, or in a batch whose line failed it.
+    assert_eq!(
+        (failed == 0, got.code),
+        (has_alone("7"), Some(i32::from(failed > 0)))
+    );
+    if failed > 0 {
+        assert!(got.stderr.contains("7: 400 bad: no"), "{}", got.stderr);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod config;
 mod conform;
 mod copy;
 mod full_disk;
+mod health;
 mod node;
 mod ownership;
 mod profile;

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use std::{ffi::OsStr, os::unix::fs::PermissionsExt};
 
 fn folder() -> tempfile::TempDir {
@@ -324,4 +325,22 @@ fn nothing_is_created_by_looking() {
     );
     let got = run(dendra(["dump"]).arg(&missing));
     assert_eq!(got.code, Some(2), "{}", got.stderr);
+}
+
+#[test]
+fn a_node_that_was_told_to_wait_before_it_stops_waits_and_one_that_never_served_does_not() {
+    let data = folder();
+    let began = Instant::now();
+    let node = Node::start(data.path(), &["--stop-delay-ms", "300"]);
+    assert_eq!(node.end("TERM").0, Some(0));
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    // Its address is taken: it was never ready.
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let mut command = dendra(["serve", "--admin", "off", "--stop-delay-ms", "3600000"]);
+    let ended = run(command
+        .args(["--listen", &address])
+        .arg("--data")
+        .arg(data.path()));
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
 }

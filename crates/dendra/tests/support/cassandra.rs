@@ -249,6 +249,16 @@ impl Cassandra {
         assert_eq!(asked, RESULT, "{text}");
     }
 
+    /// How many rows a table has.
+    pub(crate) fn count(&self, table: &str) -> u64 {
+        let text = format!("SELECT count(*) FROM {table}");
+        let (opcode, body) = CqlLink::open(&self.address(0)).ask_for_body(&text, ONE);
+        assert_eq!(opcode, RESULT, "{text}");
+        // The answer ends in its only number.
+        let number = body.last_chunk().expect("there is a number");
+        u64::from_be_bytes(*number)
+    }
+
     /// Stops a server where it is, or lets it go on: `STOP`, `CONT`.
     pub(crate) fn signal(&self, member: usize, name: &str) {
         let child = self.children[member].as_ref().expect("it runs");
@@ -357,12 +367,16 @@ impl CqlLink {
         stream.set_read_timeout(Some(MEETING)).expect("a time");
         let mut link = CqlLink(stream);
         let startup = b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0";
-        assert_eq!(link.exchange(1, startup), 2, "it is ready");
+        assert_eq!(link.exchange(1, startup).0, 2, "it is ready");
         link
     }
 
     /// Asks at a level; returns the opcode of the answer.
     fn ask(&mut self, text: &str, level: u16) -> u8 {
+        self.ask_for_body(text, level).0
+    }
+
+    fn ask_for_body(&mut self, text: &str, level: u16) -> (u8, Vec<u8>) {
         let mut body = (text.len() as u32).to_be_bytes().to_vec();
         body.extend_from_slice(text.as_bytes());
         body.extend_from_slice(&level.to_be_bytes());
@@ -370,8 +384,8 @@ impl CqlLink {
         self.exchange(7, &body)
     }
 
-    /// Sends a frame; the body of the answer is read and forgotten.
-    fn exchange(&mut self, opcode: u8, body: &[u8]) -> u8 {
+    /// Sends a frame; returns the opcode of the answer, and its body.
+    fn exchange(&mut self, opcode: u8, body: &[u8]) -> (u8, Vec<u8>) {
         let mut frame = vec![4, 0, 0, 0, opcode];
         frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
         frame.extend_from_slice(body);
@@ -379,9 +393,9 @@ impl CqlLink {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).expect("it answers");
         let length = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-        let mut body = vec![0; length as usize];
-        self.0.read_exact(&mut body).expect("it answers");
-        head[4]
+        let mut answer = vec![0; length as usize];
+        self.0.read_exact(&mut answer).expect("it answers");
+        (head[4], answer)
     }
 }
 

@@ -157,6 +157,7 @@ impl Load {
                 client.ask("PUT", &id, &headers, value.to_string().as_bytes())
             }
             Wish::Delete { .. } => client.ask("DELETE", &id, &headers, b""),
+            Wish::Touch { .. } => unreachable!("these clients renew no lease"),
         }
     }
 }

@@ -95,11 +95,11 @@ impl Etcd {
     }
 
     fn spawn(&self, member: usize) -> Child {
-        let name = |member: usize| format!("m{member}");
+        let name = |at: usize| format!("m{at}");
         let url = |address: &SocketAddr| format!("http://{address}");
         let cluster = self.peers.iter().enumerate();
         let cluster: Vec<_> = cluster
-            .map(|(member, peer)| format!("{}={}", name(member), url(peer)))
+            .map(|(at, peer)| format!("{}={}", name(at), url(peer)))
             .collect();
         let (mut client, peer) = (url(&self.clients[member]), url(&self.peers[member]));
         let mut listen = client.clone();

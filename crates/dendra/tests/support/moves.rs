@@ -1,6 +1,6 @@
 //! `dendra copy` as tests run it: records to be moved, and a look at both ends.
 //!
-//! Not here: the cases (`../commands/copy.rs`, `../outgrow.rs`).
+//! Not here: the cases (`../commands/copy.rs`, `../outgrow/`).
 //! See: docs/moving.md.
 
 use super::cluster::Cluster;

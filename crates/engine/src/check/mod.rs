@@ -299,6 +299,8 @@ impl FolderCheck<'_> {
         let recovered = wal::recover(self.vfs, identity.log_salt(), folder.log_floor, |record| {
             match record.cell() {
                 Some(cell) => values.look(record.stored_key, cell),
+                // The value that a touch names has been looked at, here or in a table.
+                None if record.touch().is_some() => {}
                 None => values.unreadable(record.stored_key),
             }
             Ok(())

@@ -31,7 +31,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 // Statistics, not part of the protocol: never swapped for a model.
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// One bucket for so many bytes of the target: about as many as records of 100 bytes, for a
 /// sixteenth of the memory.
@@ -250,6 +250,8 @@ pub(crate) struct Memtable {
     records: AtomicUsize,
     /// Tombstones that were ever inserted, those included that a newer cell replaced.
     tombstones: AtomicUsize,
+    /// The earliest end of a value that the log has by reference, in the records of this table.
+    referred_end_ms: AtomicU64,
 }
 
 /// The one writer of a [`Memtable`].
@@ -274,6 +276,7 @@ impl Memtable {
             oldest: AtomicPtr::new(ptr::null_mut()),
             records: AtomicUsize::new(0),
             tombstones: AtomicUsize::new(0),
+            referred_end_ms: AtomicU64::new(u64::MAX),
         });
         let inserter = Inserter {
             table: Arc::clone(&table),
@@ -281,6 +284,11 @@ impl Memtable {
             heights: Heights::new(),
         };
         (table, inserter)
+    }
+
+    /// Values that end at this time or later are needed by a replay of the log; `u64::MAX` = none.
+    pub(crate) fn referred_end_ms(&self) -> u64 {
+        self.referred_end_ms.load(Ordering::Acquire)
     }
 
     /// The newest cell of `stored_key`, by reference.
@@ -410,6 +418,15 @@ fn version_of(bound: &AtomicPtr<ListRecord>) -> Option<Version> {
 }
 
 impl Inserter {
+    /// The log has a record of this table by a reference to a value that ends at `end_ms`: until
+    /// the table is flushed, a replay needs that value.
+    pub(crate) fn refer_to(&self, end_ms: Option<u64>) {
+        let end_ms = end_ms.unwrap_or(u64::MAX);
+        self.table
+            .referred_end_ms
+            .fetch_min(end_ms, Ordering::AcqRel);
+    }
+
     /// Makes `encoded_cell` the cell of `stored_key` unless the table holds it or a newer one.
     ///
     /// # Panics

@@ -18,3 +18,4 @@ mod scrub;
 mod space;
 #[path = "../support/mod.rs"]
 mod support;
+mod touch;

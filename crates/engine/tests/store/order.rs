@@ -39,7 +39,7 @@ fn commit(engine: &Engine, writes: &[(u64, &[u8], Guard)]) -> Vec<WriteOutcome> 
     for (token, (hlc, value, guard)) in writes.iter().enumerate() {
         let cell = CellRef::value(key.as_stored(), version(*hlc), value);
         batch
-            .push(token as u64, key.as_stored(), &cell, *guard, 0)
+            .push(token as u64, key.as_stored(), &cell, guard.clone(), 0)
             .expect("the record fits");
     }
     engine.submit(&mut batch).expect("the queue has room");

@@ -87,6 +87,7 @@ fn repair(engine: &Engine, twin: &Twin, span: &DamagedSpan) {
             key: key.clone(),
             known: known.clone(),
             guard: dendra_engine::Guard::Newest,
+            is_touch: false,
         };
         World::push(&mut batch, 0, &write, 1);
         engine.submit(&mut batch).expect("the queue is empty");

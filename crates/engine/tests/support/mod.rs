@@ -11,7 +11,7 @@
 
 pub(crate) mod steps;
 
-use dendra_base::{CellRef, Condition, Prng, Version};
+use dendra_base::{CellRef, Condition, Prng, Touch, Version};
 use dendra_engine::vfs::{Vfs, Wait};
 use dendra_engine::{
     Batch, Cursor, Direction, Durability, Engine, Error, Flow, Guard, Identity, Lookup, Maintained,
@@ -49,6 +49,8 @@ pub(crate) struct Write {
     pub key: Vec<u8>,
     pub known: Known,
     pub guard: Guard,
+    /// It has the value that the key has: `known.value` is empty.
+    pub is_touch: bool,
 }
 
 /// Memtables and tables of so many bytes: a few hundred small records make several levels.
@@ -176,19 +178,36 @@ impl World {
             2 | 3 => {
                 let of = self.twin.get(&key).map_or(Version::ZERO, |k| k.version);
                 if self.prng.chance(1, 2) {
-                    Guard::If(Condition::Matches(of))
-                } else {
+                    match len % 3 {
+                        0 => Guard::If(Condition::matches_one_of(&[version, of])),
+                        _ => Guard::If(Condition::Matches(of)),
+                    }
+                } else if len % 2 == 0 {
                     Guard::If(Condition::Differs(of))
+                } else {
+                    Guard::If(Condition::differs_from_all(&[version, of]))
                 }
             }
             _ => Guard::Newest,
         };
-        let known = Known {
+        let mut known = Known {
             version,
             value: (!is_delete).then_some(value),
             expiry_ms,
         };
-        Write { key, known, guard }
+        let is_condition_of_touch =
+            matches!(guard, Guard::If(Condition::Present | Condition::Matches(_)));
+        let is_touch = is_condition_of_touch && self.prng.chance(2, 3);
+        if is_touch {
+            known.value = Some(Vec::new());
+            known.expiry_ms = Some(self.now_ms + 1 + self.prng.below(400));
+        }
+        Write {
+            key,
+            known,
+            guard,
+            is_touch,
+        }
     }
 
     /// The outcome that the twin predicts.
@@ -197,12 +216,14 @@ impl World {
         let live = current
             .filter(|k| k.is_live(self.now_ms))
             .map(|k| k.version);
-        let holds = match write.guard {
+        let holds = match &write.guard {
             Guard::Newest | Guard::If(Condition::None) => true,
             Guard::If(Condition::Present) => live.is_some(),
             Guard::If(Condition::Absent) => live.is_none(),
-            Guard::If(Condition::Matches(v)) => live == Some(v),
-            Guard::If(Condition::Differs(v)) => live != Some(v),
+            Guard::If(Condition::Matches(v)) => live == Some(*v),
+            Guard::If(Condition::Differs(v)) => live != Some(*v),
+            Guard::If(Condition::MatchesOneOf(all)) => all.iter().any(|v| live == Some(*v)),
+            Guard::If(Condition::DiffersFromAll(all)) => all.iter().all(|v| live != Some(*v)),
         };
         if !holds {
             return WriteOutcome::GuardFailed { current: live };
@@ -213,10 +234,14 @@ impl World {
     }
 
     pub(crate) fn apply_to_twin(twin: &mut Twin, write: &Write, version: Version) {
-        let known = Known {
+        let mut known = Known {
             version,
             ..write.known.clone()
         };
+        if write.is_touch {
+            let current = twin.get(&write.key).expect("its guard held");
+            known.value.clone_from(&current.value);
+        }
         match twin.get(&write.key) {
             Some(current) if current.version >= version => {}
             _ => {
@@ -227,6 +252,20 @@ impl World {
 
     pub(crate) fn push(batch: &mut Batch, token: u64, write: &Write, now_ms: u64) {
         let known = &write.known;
+        if write.is_touch {
+            let touch = Touch {
+                version: known.version,
+                copies: 1,
+                expiry_ms: known.expiry_ms.expect("it was drawn with one"),
+                born: 0,
+                checksum: 0,
+                of: Version::ZERO,
+            };
+            batch
+                .push_touch(token, &write.key, &touch, write.guard.clone(), now_ms)
+                .expect("the record fits");
+            return;
+        }
         let cell = match &known.value {
             Some(value) => CellRef {
                 expiry_ms: known.expiry_ms,
@@ -235,7 +274,7 @@ impl World {
             None => CellRef::tombstone(&write.key, known.version),
         };
         batch
-            .push(token, &write.key, &cell, write.guard, now_ms)
+            .push(token, &write.key, &cell, write.guard.clone(), now_ms)
             .expect("the record fits");
     }
 
@@ -277,6 +316,8 @@ impl World {
                 }
                 // A guard that could not read its key: only under injected faults.
                 (WriteOutcome::NotApplied, _) if self.tolerates_faults => {}
+                // Memtables are small here, and hold few of the touched values of one commit.
+                (WriteOutcome::Crowded, WriteOutcome::Applied { .. }) if write.is_touch => {}
                 (outcome, expected) => assert_eq!(outcome, expected, "{write:?}"),
             }
         }
@@ -398,11 +439,24 @@ impl World {
         );
         let mut found = Vec::new();
         loop {
+            let mut damaged = None;
             let progress = self.engine.scan(&mut cursor, budget, |key, cell| {
-                assert!(cell.is_intact(key), "the checksum belongs to key and value");
+                if !cell.is_intact(key) {
+                    damaged = Some(key.to_vec());
+                }
                 found.push((key.to_vec(), cell.version, cell.value.to_vec()));
                 Flow::Continue
             })?;
+            if let Some(key) = damaged {
+                // As a server does, which checks each value that it shows.
+                let reason = format!("the value of {} does not match", key.escape_ascii());
+                let (file, offset) = ("a touch".to_owned(), 0);
+                return Err(Error::Damaged {
+                    file,
+                    offset,
+                    reason,
+                });
+            }
             if progress == Progress::Done {
                 return Ok(found);
             }
@@ -420,6 +474,16 @@ impl World {
             let acknowledged = self.twin_live(key);
             let is_in_flight = self.in_flight.iter().filter(|w| w.key == *key).any(|w| {
                 let live = Some(&w.known).filter(|k| k.is_live(self.now_ms));
+                if w.is_touch
+                    && let (Some(_), Some((version, bytes))) = (live, &found)
+                {
+                    // Of an acknowledged write, or of one in flight in front of it.
+                    let in_flight = self.in_flight.iter().filter(|w| w.key == *key);
+                    let values = in_flight.filter_map(|w| w.known.value.as_ref());
+                    let mut values =
+                        values.chain(self.twin.get(key).and_then(|k| k.value.as_ref()));
+                    return *version >= w.known.version && values.any(|value| value == bytes);
+                }
                 match (live.and_then(|k| k.value.as_ref()), &found) {
                     // A guard may have raised the version.
                     (Some(value), Some((version, bytes))) => {

@@ -207,8 +207,8 @@ impl TargetConnection {
             }
         };
         match stepped {
-            Ok(link) => {
-                self.link = link;
+            Ok(next) => {
+                self.link = next;
                 self.free_since_ns = now_ns;
                 Ok(())
             }

@@ -338,13 +338,13 @@ pub fn run(
     let mut admins = Vec::new();
     for (index, url) in setup.urls.iter().enumerate() {
         let address = Address::parse(url).map_err(SetupError::Unusable)?;
-        let admin = setup.admins.get(index).filter(|text| !text.is_empty());
-        if let Some(admin) = admin {
-            let address = Address::parse(admin).map_err(SetupError::Unusable)?;
+        let admin_url = setup.admins.get(index).filter(|text| !text.is_empty());
+        if let Some(admin_url) = admin_url {
+            let admin_address = Address::parse(admin_url).map_err(SetupError::Unusable)?;
             let fields = setup.style.fields.iter();
             let admin = AdminPort {
-                tls: tls_of(setup, &address)?,
-                address,
+                tls: tls_of(setup, &admin_address)?,
+                address: admin_address,
                 fields: fields.filter(|field| is_token(field)).cloned().collect(),
             };
             if !setup.profiles.is_empty() {
@@ -359,7 +359,7 @@ pub fn run(
         targets.push(TargetServer {
             url: url.clone(),
             template: setup.style.path.clone().unwrap_or_default(),
-            admin: admin.cloned(),
+            admin: admin_url.cloned(),
         });
         asked.push(DriverTarget {
             socket: address.socket,

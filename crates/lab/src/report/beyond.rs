@@ -127,7 +127,7 @@ fn above_zero(
     series: Vec<Series>,
     unit: PanelUnit,
 ) -> Option<Panel> {
-    let has_some = |series: &Series| series.3.iter().any(|point| point.1 > 0.0);
+    let has_some = |one: &Series| one.3.iter().any(|point| point.1 > 0.0);
     let series = series.into_iter().filter(has_some).collect();
     panel_in(run, window, caption, series, unit)
 }

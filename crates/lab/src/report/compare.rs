@@ -73,11 +73,11 @@ pub fn render_sides(sides: &[Side]) -> String {
             "Throughput over time",
             &throughputs(sides),
         ));
-        let mut part = String::new();
+        let mut profiles_part = String::new();
         for (at, other) in others.iter().enumerate() {
-            part.push_str(&profiles(first, other, at));
+            profiles_part.push_str(&profiles(first, other, at));
         }
-        body.push_str(&section("profiles", "Where the time moved", &part));
+        body.push_str(&section("profiles", "Where the time moved", &profiles_part));
     }
     shell(&heading, &body)
 }
@@ -262,14 +262,14 @@ fn profiles(first: &Side, other: &Side, at: usize) -> String {
 
 /// The functions whose own share, without their callees, moved most.
 fn moved(before: &Stacks, after: &Stacks) -> HtmlTable {
-    let (was, is) = (own_shares(before), own_shares(after));
-    let mut names: Vec<&str> = was.keys().chain(is.keys()).copied().collect();
+    let (before, after) = (own_shares(before), own_shares(after));
+    let mut names: Vec<&str> = before.keys().chain(after.keys()).copied().collect();
     names.sort_unstable();
     names.dedup();
     let of = |shares: &BTreeMap<&str, f64>, name: &str| shares.get(name).copied().unwrap_or(0.0);
     let mut rows: Vec<(&str, f64, f64)> = names
         .into_iter()
-        .map(|name| (name, of(&was, name), of(&is, name)))
+        .map(|name| (name, of(&before, name), of(&after, name)))
         .collect();
     rows.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
     let mut table = HtmlTable::new(&[

@@ -166,10 +166,10 @@ pub(crate) fn overload_chart(run: &Run, overload: &OverloadCourse) -> Chart {
     );
     let y = Axis::new(Scale::from_zero(high), "", 5, short);
     let mut chart = Chart::new("Goodput under overload", 220.0, x, y);
-    let line = |name: &str, class, form, points: &[(f64, f64)]| ChartLine {
+    let line = |name: &str, class, form, corners: &[(f64, f64)]| ChartLine {
         name: name.to_owned(),
         class,
-        points: points.iter().map(|p| Some(*p)).collect(),
+        points: corners.iter().map(|p| Some(*p)).collect(),
         form,
     };
     chart.lines.push(line(

@@ -218,10 +218,10 @@ pub(crate) fn heat_chart(title: &str, phases: &[&PhaseResult], length_s: f64) ->
         for (bucket, &n) in column.iter().enumerate().filter(|(_, n)| **n > 0) {
             // The logarithm, so that one slow request in a second of thousands is still seen.
             let strength = 0.10 + 0.90 * (n as f64 + 1.0).ln() / (most as f64 + 1.0).ln();
-            let (low, high) = (heat_bound_us(bucket), heat_bound_us(bucket + 1));
+            let (from_us, to_us) = (heat_bound_us(bucket), heat_bound_us(bucket + 1));
             chart
                 .cells
-                .push((*start, start + width_s, low, high, strength));
+                .push((*start, start + width_s, from_us, to_us, strength));
         }
     }
     for (name, class, share) in [("median", "s7", 0.5), ("99th percentile", "s6", 0.99)] {

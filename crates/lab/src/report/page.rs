@@ -187,13 +187,13 @@ fn time_part(run: &Run) -> String {
         }
     }
     for server in &run.servers {
-        let panels = timeline::server(run, server);
-        if panels.is_empty() {
+        let own_panels = timeline::server(run, server);
+        if own_panels.is_empty() {
             continue;
         }
         let name = safe(target(run, server.target));
         out += &format!("<h3>What {name} said of itself, on the same axis</h3>");
-        for panel in panels {
+        for panel in own_panels {
             out.push_str(&figure(&panel.caption, &panel.chart.svg(), ""));
         }
         if server.failures > 0 {

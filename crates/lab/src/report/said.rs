@@ -94,8 +94,8 @@ fn one(out: &mut String, first: &Side, other: &Side) {
             d.verdict(),
         ]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..5).map(|c| width(c).unwrap_or(0)).collect();
+    let width_of = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..5).map(|c| width_of(c).unwrap_or(0)).collect();
     for row in &rows {
         let mut text = String::new();
         for (cell, width) in row.iter().zip(&widths) {

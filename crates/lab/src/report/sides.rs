@@ -42,12 +42,12 @@ pub fn sides(runs: &[Run]) -> Vec<Side> {
     }
     let mut sides: Vec<Side> = sides.into_iter().map(|(_, side)| side).collect();
     if sides.len() == 1 {
-        let runs = std::mem::take(&mut sides[0].runs);
+        let of_one = std::mem::take(&mut sides[0].runs);
         let alone = |run| Side {
             name: String::new(),
             runs: vec![run],
         };
-        sides = runs.into_iter().map(alone).collect();
+        sides = of_one.into_iter().map(alone).collect();
     }
     name(&mut sides);
     sides

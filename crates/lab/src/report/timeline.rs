@@ -166,10 +166,10 @@ pub(crate) fn panel_in(
     let mut texts: BTreeMap<u64, (f64, String)> = BTreeMap::new();
     for (name, class, form, points) in series {
         let word = name.split(',').next().unwrap_or_default();
-        for (x, y) in &points {
-            let entry = texts.entry((x * 1e3).max(0.0) as u64);
-            let entry = entry.or_insert_with(|| (*x, format!("{:.0} s", x.floor())));
-            entry.1.push_str(&format!("\n{word}: {}", say(*y)));
+        for (at_s, value) in &points {
+            let entry = texts.entry((at_s * 1e3).max(0.0) as u64);
+            let entry = entry.or_insert_with(|| (*at_s, format!("{:.0} s", at_s.floor())));
+            entry.1.push_str(&format!("\n{word}: {}", say(*value)));
         }
         let mut joined = Vec::with_capacity(points.len());
         let mut before: Option<f64> = None;
@@ -179,12 +179,12 @@ pub(crate) fn panel_in(
         let widest = steps
             .get(steps.len() / 2)
             .map_or(f64::INFINITY, |step| step * 2.5);
-        for (x, y) in points {
-            if before.is_some_and(|before| x - before > widest) {
+        for (at_s, value) in points {
+            if before.is_some_and(|before| at_s - before > widest) {
                 joined.push(None);
             }
-            joined.push(Some((x, y)));
-            before = Some(x);
+            joined.push(Some((at_s, value)));
+            before = Some(at_s);
         }
         chart.lines.push(ChartLine {
             name,

@@ -56,9 +56,7 @@ use look::{LookRun, NextWork};
 use parts::{CompareWork, SpacePart};
 use progress::CompareReport;
 use repairs::RepairStep;
-use shared::SharedRecords;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use survey::{SurveyRange, Surveyed};
 use walk::{CompareStage, CompareWalk, again, everything};
@@ -83,13 +81,13 @@ impl Comparer {
     /// Comparer of a member that has no links yet.
     pub(crate) fn new(config: &NodeConfig) -> Comparer {
         let told = if config.is_keeper {
-            config.compare_bytes_per_second
+            config.compare.bytes_per_second
         } else {
             0
         };
         Comparer {
             haste: Haste::new(told, config.forget_every_us),
-            pause_us: config.compare_pause_us,
+            pause_us: config.compare.pause_us,
             walk: None,
             walks: 0,
             next_us: BTreeMap::new(),
@@ -234,7 +232,7 @@ impl Comparer {
     }
 
     /// Chooses the next peer of a look; else the one that has waited longest.
-    fn begin_walk(&mut self, desk: &Desk, turn: &Turn<'_>) {
+    fn begin_walk(&mut self, desk: &mut Desk, turn: &Turn<'_>) {
         let look = self.look.as_mut();
         if let Some(peer) = look.and_then(|look| look.next_peer(|peer| desk.health.is_up(peer))) {
             return self.start(desk, turn, peer, true);
@@ -259,12 +257,12 @@ impl Comparer {
         self.start(desk, turn, peer, false);
     }
 
-    fn start(&mut self, desk: &Desk, turn: &Turn<'_>, peer: MemberIndex, is_look: bool) {
+    fn start(&mut self, desk: &mut Desk, turn: &Turn<'_>, peer: MemberIndex, is_look: bool) {
         self.walks += 1;
         self.walk = Some(CompareWalk {
             id: self.walks,
             peer,
-            shared: Arc::new(SharedRecords::seen_by(&desk.layout, desk.me, peer)),
+            shared: desk.shared_with(peer),
             space: Space::User,
             now_ms: turn.now.wall_ms,
             began_us: turn.now.mono_us,

@@ -408,7 +408,7 @@ impl CompareWalk {
                         slot,
                     }),
                     epoch: desk.layout.epoch(),
-                    partition: Some(desk.ring.partition(&key)),
+                    partition: Some(desk.ring().partition(&key)),
                 };
                 let question = ProtocolQuestion::Prepare { ballot };
                 protocol::begin(desk, turn, requester, key, question, NEVER);

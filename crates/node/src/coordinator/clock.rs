@@ -118,7 +118,7 @@ impl Op {
         turn: &mut Turn<'_>,
         wait: WaitFor,
     ) -> Option<Stage> {
-        let is_read = matches!(self.intent, Intent::Get(_));
+        let is_read = matches!(self.intent, Intent::Get(_) | Intent::Look(..));
         if is_read || !desk.walls.is_doubted(turn.now) {
             return None;
         }
@@ -309,7 +309,9 @@ impl Op {
             | Answer::Loaded { .. }
             | Answer::Compared { .. }
             | Answer::Listed { .. }
-            | Answer::Foreground(_) => {}
+            | Answer::Foreground(_)
+            | Answer::Changes { .. }
+            | Answer::ChangesGone { .. } => {}
         }
         let needed = self.clocks_needed();
         self.work(|op, stage| match stage {
@@ -353,7 +355,7 @@ impl Op {
         before: Clocking,
     ) -> Stage {
         let hlc = match &self.intent {
-            Intent::Get(_) => 0,
+            Intent::Get(_) | Intent::Look(..) => 0,
             Intent::Write(cell) => cell.version.hlc,
             Intent::Conditional(proposer) => proposer.ballot.hlc,
         };
@@ -363,7 +365,7 @@ impl Op {
         }
         match &self.intent {
             // A read has no version, and so does not wait.
-            Intent::Get(breadth) => {
+            Intent::Get(breadth) | Intent::Look(breadth, _) => {
                 let breadth = *breadth;
                 self.begin_read(desk, turn, breadth)
             }

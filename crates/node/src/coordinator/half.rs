@@ -30,6 +30,7 @@ pub(crate) fn is_for_twin(ask: &Ask) -> bool {
         | Ask::Load { .. }
         | Ask::Compare { .. }
         | Ask::List { .. }
-        | Ask::Foreground => false,
+        | Ask::Foreground
+        | Ask::Changes { .. } => false,
     }
 }

@@ -34,7 +34,7 @@ impl Op {
     /// How many owners have to answer, in the round of the operation that needs the most.
     fn owners_needed(&self) -> u8 {
         match self.intent {
-            Intent::Get(_) | Intent::Write(_) => self.quorum.ack(),
+            Intent::Get(_) | Intent::Look(..) | Intent::Write(_) => self.quorum.ack(),
             Intent::Conditional(_) => self.quorum.ack().max(self.majority()),
         }
     }

@@ -59,6 +59,7 @@ use dendra_base::peer::{Answer, Ask, Condition, Operation, Refused};
 use dendra_base::{Cell, Key, Kind, Known, Quorum, Version, cell};
 use dendra_ownership::member::MemberIndex;
 use dendra_ownership::ring::Partition;
+use dendra_watch::Looked;
 use half::{Half, TWIN_PLACE, is_for_twin};
 use proposer::Proposer;
 use stage::{Stage, WaitFor};
@@ -68,6 +69,8 @@ use stage::{Stage, WaitFor};
 pub(crate) enum Intent {
     /// To read.
     Get(Breadth),
+    /// To read for watches, and what was found.
+    Look(Breadth, Looked),
     /// To store this cell without a condition: a value, or the tombstone of a deletion. Its version
     /// is zero until stage `Clock` is over.
     Write(Cell),
@@ -137,13 +140,15 @@ impl Op {
         deadline_us: u64,
     ) -> Op {
         let condition = operation.condition();
-        let of_write = |cell| match condition {
+        let of_write = |cell| match &condition {
             Condition::None => Intent::Write(cell),
             Condition::Present
             | Condition::Absent
             | Condition::Matches(_)
-            | Condition::Differs(_) => {
-                Intent::Conditional(Box::new(Proposer::new(condition, cell)))
+            | Condition::Differs(_)
+            | Condition::MatchesOneOf(_)
+            | Condition::DiffersFromAll(_) => {
+                Intent::Conditional(Box::new(Proposer::new(condition.clone(), cell)))
             }
         };
         let intent = match operation {
@@ -153,6 +158,11 @@ impl Op {
             } => of_write(entering(&key, Kind::Value, value, expiry_ms, quorum)),
             Operation::Delete { .. } => {
                 of_write(entering(&key, Kind::Tombstone, Bytes::new(), None, quorum))
+            }
+            Operation::Touch { expiry_ms, .. } => {
+                let end = Some(expiry_ms);
+                let empty = entering(&key, Kind::Value, Bytes::new(), end, quorum);
+                Intent::Conditional(Box::new(Proposer::of_touch(condition, empty)))
             }
         };
         Op {
@@ -174,6 +184,19 @@ impl Op {
         }
     }
 
+    /// A read of watches: they are told of tombstones and of ended values, too.
+    pub(crate) fn of_look(
+        key: Bytes,
+        partition: Partition,
+        breadth: Breadth,
+        quorum: Quorum,
+        deadline_us: u64,
+    ) -> Op {
+        let mut op = Op::new(None, key, partition, Operation::Get, quorum, deadline_us);
+        op.intent = Intent::Look(breadth, None);
+        op
+    }
+
     /// Works on the stage: `work` takes it, and returns the next one.
     pub(crate) fn work(&mut self, work: impl FnOnce(&mut Op, Stage) -> Stage) {
         let stage = std::mem::replace(&mut self.stage, Stage::Settled(None));
@@ -192,7 +215,7 @@ impl Op {
             return stage;
         }
         match self.intent {
-            Intent::Get(breadth) => self.begin_read(desk, turn, breadth),
+            Intent::Get(breadth) | Intent::Look(breadth, _) => self.begin_read(desk, turn, breadth),
             Intent::Write(_) => self.begin_clock(desk),
             Intent::Conditional(_) => self.prepare(desk, turn, self.new_tally()),
         }
@@ -311,7 +334,7 @@ impl Op {
     /// May the record have changed if the operation fails in this stage?
     pub(crate) fn known_if_failed(&self, stage: &Stage) -> Known {
         let may_be_stored = match &self.intent {
-            Intent::Get(_) => false,
+            Intent::Get(_) | Intent::Look(..) => false,
             Intent::Conditional(proposer) => proposer.may_be_chosen(),
             Intent::Write(_) => matches!(stage, Stage::Write(_)),
         };
@@ -422,7 +445,7 @@ impl Op {
 
     /// The owners that the operation addresses.
     pub(crate) fn owners<'a>(&self, desk: &'a Desk) -> &'a [MemberIndex] {
-        &desk.ring.owners(self.partition)[..usize::from(self.quorum.from())]
+        &desk.ring().owners(self.partition)[..usize::from(self.quorum.from())]
     }
 
     /// Does the operation address more owners than there are members? Then members have left since
@@ -464,7 +487,7 @@ impl Op {
     pub(crate) fn is_plain(&self) -> bool {
         match self.intent {
             Intent::Write(_) => true,
-            Intent::Get(_) | Intent::Conditional(_) => false,
+            Intent::Get(_) | Intent::Look(..) | Intent::Conditional(_) => false,
         }
     }
 
@@ -504,7 +527,7 @@ impl Op {
     /// Did this try ask no more than a client's request may cost?
     pub(crate) fn is_frugal(&self, desk: &Desk) -> bool {
         let of_owner = match self.intent {
-            Intent::Get(_) | Intent::Conditional(_) => TRY_QUESTIONS_MAX,
+            Intent::Get(_) | Intent::Look(..) | Intent::Conditional(_) => TRY_QUESTIONS_MAX,
             Intent::Write(_) => WRITE_QUESTIONS_MAX,
         };
         // Further owners change without a new try, so this member may have become one meanwhile.

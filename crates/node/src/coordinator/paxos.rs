@@ -54,14 +54,18 @@ impl Op {
     fn proposer(&self) -> &Proposer {
         match &self.intent {
             Intent::Conditional(proposer) => proposer,
-            Intent::Get(_) | Intent::Write(_) => panic!("only conditional writes come here"),
+            Intent::Get(_) | Intent::Look(..) | Intent::Write(_) => {
+                panic!("only conditional writes come here")
+            }
         }
     }
 
     fn proposer_mut(&mut self) -> &mut Proposer {
         match &mut self.intent {
             Intent::Conditional(proposer) => proposer,
-            Intent::Get(_) | Intent::Write(_) => panic!("only conditional writes come here"),
+            Intent::Get(_) | Intent::Look(..) | Intent::Write(_) => {
+                panic!("only conditional writes come here")
+            }
         }
     }
 
@@ -335,6 +339,9 @@ impl Op {
             return self.prepare(desk, turn, tally);
         }
         let proposer = self.proposer_mut();
+        if proposer.is_touch {
+            proposer.take_value(copies.best().expect("the condition wants a live value"));
+        }
         let own = OwnProposal {
             author: ballot,
             ancestors: promises.line_of(base, ballot),

@@ -33,6 +33,8 @@ pub(crate) struct Proposer {
     pub(crate) condition: Condition,
     /// The client's value. Its version is zero: each proposal has one of its own.
     pub(crate) value: Cell,
+    /// Is `value` that of the base, with another end? Then it has no bytes until a base is chosen.
+    pub(crate) is_touch: bool,
     /// Standing among the conditional writes of the same key and loop.
     pub(crate) standing: QueueStanding,
     /// Ballot of the attempt under way; zero before the first one.
@@ -86,6 +88,7 @@ impl Proposer {
         Proposer {
             condition,
             value,
+            is_touch: false,
             standing: QueueStanding::New,
             ballot: Ballot::ZERO,
             before: 0,
@@ -94,6 +97,20 @@ impl Proposer {
             seen: Version::ZERO,
             own: None,
         }
+    }
+
+    /// A proposer that gives the value which is there another end: that of `empty`.
+    pub(crate) fn of_touch(condition: Condition, empty: Cell) -> Proposer {
+        Proposer {
+            is_touch: true,
+            ..Proposer::new(condition, empty)
+        }
+    }
+
+    /// A touch takes the value of its base, before it becomes a proposal.
+    pub(crate) fn take_value(&mut self, base: &Cell) {
+        self.value.checksum = base.checksum;
+        self.value.value = base.value.clone();
     }
 
     /// May the own proposal be the one that is chosen?

@@ -37,6 +37,7 @@ use crate::purpose::Purpose;
 use crate::tally::Verdict;
 use dendra_base::Cell;
 use dendra_base::peer::{Answer, Ask};
+use dendra_watch::LookFound;
 
 impl Op {
     pub(super) fn begin_read(
@@ -94,8 +95,8 @@ impl Op {
 
     fn is_wide(&self) -> bool {
         match self.intent {
-            Intent::Get(Breadth::All) => true,
-            Intent::Get(Breadth::Enough) | Intent::Write(_) | Intent::Conditional(_) => false,
+            Intent::Get(breadth) | Intent::Look(breadth, _) => breadth == Breadth::All,
+            Intent::Write(_) | Intent::Conditional(_) => false,
         }
     }
 
@@ -500,6 +501,11 @@ impl Op {
     }
 
     fn show(&mut self, turn: &mut Turn<'_>, answered: Places, cell: Option<Cell>) {
+        if let Intent::Look(_, found) = &mut self.intent {
+            let cell = cell.clone();
+            let is_complete = answered == Places::first(self.quorum.from());
+            *found = Some(LookFound { cell, is_complete });
+        }
         let live = cell.filter(|cell| cell.as_ref().is_live(turn.now.wall_ms));
         let outcome = match &live {
             Some(shown) => Outcome::Found {

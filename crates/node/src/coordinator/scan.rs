@@ -14,8 +14,9 @@
 //!    scan waits for a link that is expected back, as operations do (`links.rs`).
 //! 3. The answers that make a page are of one epoch. A position that moves counts once both of its
 //!    owners answered, as it does for reads (`epochs.rs`).
-//! 4. A page holds a record, or is the last one: parts without live records are walked over here.
-//! 5. Memory: one page per member, `SCANS_MAX` scans.
+//! 4. Each page says where the next one goes on, one without live records too.
+//! 5. A page of a watch has keys alone, tombstones included, and says where copies differ.
+//! 6. Memory: one page per member, `SCANS_MAX` scans.
 //!
 //! Not here: one moment for all pages; it is not promised.
 //! See: docs/protocol.md.
@@ -24,16 +25,18 @@ use crate::admission::RefusedBy;
 use crate::desk::{Desk, Turn};
 use crate::health::Links;
 use crate::ledger::NEVER;
-use crate::limits::SCAN_PATIENCE_US;
+use crate::limits::{SCAN_PATIENCE_US, WATCH_PAGE_BYTES};
 use crate::outcome::{Known, Outcome};
 use crate::places::Places;
 use crate::purpose::Purpose;
 use crate::step::{ClientTicket, Effect};
+use crate::watching::feed_of;
 use bytes::Bytes;
-use dendra_base::Cell;
 use dendra_base::peer::{Answer, Ask, Range, Refused};
+use dendra_base::{Cell, Kind};
 use dendra_ownership::member::MemberIndex;
 use dendra_ownership::ring::Partition;
+use dendra_watch::{KeyPage, PageShows, Passed, QuestionId, Span, WatchId};
 
 /// A page of a client's scan under way.
 #[derive(Debug)]
@@ -43,10 +46,12 @@ pub(crate) struct ScanOp {
     range: Range,
     bytes: u32,
     deadline_us: u64,
+    /// How long each part waits for members that it can do without.
+    patient_for_us: u64,
     /// Until when the scan waits for members that it can do without, or, while `is_waiting`, for
     /// links; `NEVER` after it.
     patience_us: u64,
-    /// Counts the pages that are asked for, one after the other, until one has a record to show.
+    /// Counts how often the page was asked for: in another epoch, or once links are back.
     round: u32,
     /// No question is open: the scan waits for links that are expected back, until `patience_us`.
     pub(crate) is_waiting: bool,
@@ -58,6 +63,19 @@ pub(crate) struct ScanOp {
     rest: Option<Range>,
     /// The last member that refused, and its reason.
     refused: Option<(MemberIndex, Refused)>,
+    /// For a page of a watch.
+    pub(crate) keys: Option<Box<WatchedKeys>>,
+}
+
+/// A page of a watch: which keys there are, and whether their copies agree.
+#[derive(Debug)]
+pub(crate) struct WatchedKeys {
+    pub(crate) watch: WatchId,
+    pub(crate) page: QuestionId,
+    /// The copies that came, and whose they are.
+    copies: Vec<(Bytes, Cell, MemberIndex)>,
+    /// The page, when it is made.
+    pub(crate) passed: Passed,
 }
 
 /// Why a page cannot be shown.
@@ -82,6 +100,7 @@ impl ScanOp {
             range,
             bytes,
             deadline_us,
+            patient_for_us: SCAN_PATIENCE_US,
             patience_us: NEVER,
             round: 0,
             is_waiting: false,
@@ -90,7 +109,36 @@ impl ScanOp {
             records: Vec::new(),
             rest: None,
             refused: None,
+            keys: None,
         }
+    }
+
+    /// The keys of a part of a watch's range.
+    pub(crate) fn of_watch(
+        (watch, page): (WatchId, QuestionId),
+        span: Span,
+        deadline_us: u64,
+    ) -> ScanOp {
+        let range = Range {
+            start: span.start,
+            end: span.end,
+            is_reverse: false,
+            is_keys_only: true,
+        };
+        let mut scan = ScanOp::new(0, range, WATCH_PAGE_BYTES, deadline_us);
+        scan.client = None;
+        scan.keys = Some(Box::new(WatchedKeys {
+            watch,
+            page,
+            copies: Vec::new(),
+            passed: None,
+        }));
+        scan
+    }
+
+    /// Waits so long for each part.
+    pub(crate) fn be_patient(&mut self, patient_for_us: u64) {
+        self.patient_for_us = patient_for_us;
     }
 
     /// When to look at this scan again.
@@ -124,9 +172,12 @@ impl ScanOp {
         self.answered = Places::NONE;
         self.pending = Places::first(desk.topology.len());
         self.records.clear();
+        if let Some(keys) = &mut self.keys {
+            keys.copies.clear();
+        }
         self.rest = None;
         self.refused = None;
-        self.patience_us = turn.now.mono_us + SCAN_PATIENCE_US;
+        self.patience_us = turn.now.mono_us + self.patient_for_us;
         for member in (0..desk.topology.len()).map(MemberIndex) {
             self.ask_member(desk, turn, member);
         }
@@ -186,7 +237,14 @@ impl ScanOp {
         }
         if let Answer::Page { records, rest } = answer {
             self.answered.insert(member.0);
-            self.records.extend(records);
+            match &mut self.keys {
+                None => self.records.extend(records),
+                Some(keys) => {
+                    let copies = records.into_iter();
+                    keys.copies
+                        .extend(copies.map(|(key, cell)| (key, cell, member)));
+                }
+            }
             if let Some(rest) = rest {
                 self.rest = Some(match self.rest.take() {
                     Some(known) if is_before(&known, &rest) => known,
@@ -213,7 +271,7 @@ impl ScanOp {
     /// Did a majority of the owners of every partition answer?
     fn is_enough(&self, desk: &Desk) -> bool {
         let majority = usize::from(desk.topology.copies() / 2 + 1);
-        let mut partitions = desk.ring.all();
+        let mut partitions = desk.ring().all();
         self.answered.len() == desk.topology.len()
             || partitions.all(|partition| self.answered_of(desk, partition) >= majority)
     }
@@ -227,16 +285,19 @@ impl ScanOp {
             let twin = twin.filter(|twin| twin.place == *place);
             self.answered.has(member.0) && twin.is_none_or(|twin| self.answered.has(twin.member.0))
         };
-        let owners = &desk.ring.owners(partition)[..copies];
+        let owners = &desk.ring().owners(partition)[..copies];
         (0..).zip(owners).filter(has).count()
     }
 
     /// The number of answers that lack for a majority, in the partition that lacks the most.
     fn shortfall(&self, desk: &Desk, now_us: u64) -> Shortfall {
         let copies = desk.topology.copies();
-        let owners = |partition| &desk.ring.owners(partition)[..usize::from(copies)];
+        let owners = |partition| &desk.ring().owners(partition)[..usize::from(copies)];
         let answered = |partition| self.answered_of(desk, partition);
-        let worst = desk.ring.all().min_by_key(|partition| answered(*partition));
+        let worst = desk
+            .ring()
+            .all()
+            .min_by_key(|partition| answered(*partition));
         let worst = worst.expect("a ring has partitions");
         let needed = copies / 2 + 1;
         let unreachable = |up, missing| Outcome::Unreachable {
@@ -284,15 +345,13 @@ impl ScanOp {
             let rest = Some(self.range.clone());
             return self.tell(turn, Vec::new(), rest, Some(short.failure));
         }
-        let (records, rest) = self.merged(desk, turn);
-        match rest {
-            Some(rest) if records.is_empty() && now_us < self.deadline_us => {
-                self.range = rest;
-                self.ask(desk, turn);
-                Scanning::Continues
-            }
-            rest => self.tell(turn, records, rest, None),
+        if let Some(mut keys) = self.keys.take() {
+            keys.passed = Some(self.key_page(desk, std::mem::take(&mut keys.copies)));
+            self.keys = Some(keys);
+            return Scanning::Over;
         }
+        let (records, rest) = self.merged(desk, turn);
+        self.tell(turn, records, rest, None)
     }
 
     /// The live records that all answers cover, up to the page's size, and the rest of the scan.
@@ -324,6 +383,54 @@ impl ScanOp {
             }
         }
         (shown, rest)
+    }
+
+    /// The keys that all answers cover, except those that all of them show as deleted.
+    fn key_page(&mut self, desk: &Desk, mut copies: Vec<(Bytes, Cell, MemberIndex)>) -> KeyPage {
+        copies.sort_unstable_by(|(a, older, _), (b, newer, _)| {
+            a.cmp(b).then(older.version.newest_first(newer.version))
+        });
+        let rest = self.rest.take().map(|rest| rest.start);
+        let of_members = desk.layout.members();
+        let missing = of_members.filter(|member| !self.answered.has(member.0));
+        let mut page = KeyPage {
+            missing: missing.filter_map(|it| feed_of(&desk.layout, it)).collect(),
+            ..KeyPage::default()
+        };
+        for of_key in copies.chunk_by(|(a, ..), (b, ..)| a == b) {
+            let (key, newest, _) = &of_key[0];
+            if rest.as_ref().is_some_and(|rest| key >= rest) {
+                break;
+            }
+            let shows = if !self.is_agreed(desk, key, of_key) {
+                PageShows::Unsure {
+                    newest: newest.version,
+                }
+            } else if newest.kind == Kind::Value {
+                PageShows::Value {
+                    expiry_ms: newest.expiry_ms,
+                }
+            } else {
+                continue;
+            };
+            page.keys.push((key.clone(), shows));
+        }
+        page.rest = rest;
+        page
+    }
+
+    /// Do all owners of the key that answered hold the newest cell? While a position of its
+    /// partition moves, that is not known.
+    fn is_agreed(&self, desk: &Desk, key: &[u8], copies: &[(Bytes, Cell, MemberIndex)]) -> bool {
+        let partition = desk.ring().partition(key);
+        let (_, newest, _) = &copies[0];
+        let holds = |member: &MemberIndex| {
+            let mut copies = copies.iter();
+            copies.any(|(_, cell, from)| from == member && cell.id() == newest.id())
+        };
+        let owners = &desk.ring().owners(partition)[..usize::from(desk.topology.copies())];
+        let mut answered = owners.iter().filter(|owner| self.answered.has(owner.0));
+        desk.layout.arriving(partition).is_none() && answered.all(holds)
     }
 
     fn tell(

@@ -24,7 +24,7 @@
 //! See: docs/protocol.md.
 
 use super::stage::{Clocking, Stage, Writing};
-use super::{Op, is_written};
+use super::{Intent, Op, is_written};
 use crate::admission::RefusedBy;
 use crate::desk::{Desk, Turn};
 use crate::hints;
@@ -133,6 +133,18 @@ impl Op {
         Stage::Write(writing)
     }
 
+    /// The outcome of a write that enough owners hold.
+    fn stored(&self, cell: &Cell) -> Outcome {
+        let (version, expiry_ms) = (cell.version, cell.expiry_ms);
+        match (cell.kind, &self.intent) {
+            (Kind::Value, Intent::Conditional(it)) if it.is_touch => {
+                Outcome::Touched { version, expiry_ms }
+            }
+            (Kind::Value, _) => Outcome::Stored { version },
+            (Kind::Tombstone, _) => Outcome::Deleted { version },
+        }
+    }
+
     /// An owner confirmed, or did not.
     pub(super) fn write_answered(
         &mut self,
@@ -149,7 +161,7 @@ impl Op {
         }
         let is_told = match writing.tally.verdict(self.quorum.ack()) {
             Verdict::Met => {
-                let outcome = stored(&writing.cell);
+                let outcome = self.stored(&writing.cell);
                 self.tell(turn, outcome, writing.tally.good(), None);
                 true
             }
@@ -238,15 +250,6 @@ impl Op {
 fn count_confirmation(tally: &mut Tally, place: u8, answer: &Answer) {
     if is_written(answer) {
         tally.count(place);
-    }
-}
-
-/// The outcome of a write that enough owners hold.
-fn stored(cell: &Cell) -> Outcome {
-    let version = cell.version;
-    match cell.kind {
-        Kind::Tombstone => Outcome::Deleted { version },
-        Kind::Value => Outcome::Stored { version },
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn missing(
     without: &GivenUp,
 ) -> BTreeSet<MemberIndex> {
     let mut missing = BTreeSet::new();
-    for partition in desk.ring.all() {
+    for partition in desk.ring().all() {
         missing.append(&mut missing_in(desk, partition, walked, without));
     }
     missing
@@ -61,7 +61,7 @@ pub(super) fn missing_in(
         let is_lost = id.is_some_and(|id| without.lost.contains(&id)) && is_lost(desk, *member);
         is_lost || without.damaged.contains(member)
     };
-    let row = desk.ring.owners(partition);
+    let row = desk.ring().owners(partition);
     let stored = row.iter().position(|owner| *owner == desk.me);
     let factor = usize::from(desk.topology.copies());
     // Of a record with one copy there is no other owner.
@@ -94,7 +94,7 @@ pub(super) fn is_lost(desk: &Desk, member: MemberIndex) -> bool {
 
 /// Are there records that this member alone keeps, of the usual number of copies?
 pub(super) fn has_the_only_copies(desk: &Desk) -> bool {
-    let mut all = desk.ring.all();
+    let mut all = desk.ring().all();
     desk.topology.copies() == 1 && all.any(|partition| place(desk, partition) == Some(0))
 }
 
@@ -102,7 +102,7 @@ pub(super) fn has_the_only_copies(desk: &Desk) -> bool {
 fn place(desk: &Desk, partition: Partition) -> Option<usize> {
     let arriving = desk.layout.arriving(partition);
     let twin = arriving.filter(|twin| twin.member == desk.me);
-    let row = desk.ring.owners(partition);
+    let row = desk.ring().owners(partition);
     let stored = row.iter().position(|owner| *owner == desk.me);
     twin.map(|twin| usize::from(twin.place)).or(stored)
 }

@@ -125,14 +125,14 @@ impl Repairer {
 fn add(loss: &mut RepairLoss, desk: &Desk, left: &BTreeSet<MemberIndex>, given_up: &GivenUp) {
     let id = |member: MemberIndex| desk.layout.id_of(member);
     let (nobody, unwalked) = (GivenUp::default(), BTreeSet::new());
-    for partition in desk.ring.all() {
+    for partition in desk.ring().all() {
         let without = missing_in(desk, partition, left, &nobody);
         if !without.is_empty() {
             loss.partitions.insert(partition);
             loss.without.extend(without.into_iter().filter_map(id));
             // Members beyond the usual number of copies are walked, too, and hold little of it.
             let copies = usize::from(desk.topology.copies());
-            let owners = desk.ring.owners(partition).iter().take(copies);
+            let owners = desk.ring().owners(partition).iter().take(copies);
             let sources = missing_in(desk, partition, &unwalked, given_up);
             let sources = owners.copied().filter(|owner| sources.contains(owner));
             loss.sources.extend(sources.filter_map(id));

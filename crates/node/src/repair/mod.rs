@@ -280,7 +280,7 @@ impl Repairer {
             of: Walker::Repairer,
             number: self.walks,
         };
-        let partitions = desk.ring.all().collect();
+        let partitions = desk.ring().all().collect();
         let walk = SourceWalk::new(walk, source, partitions, repair.left_at(source));
         self.walk = Some((id, walk));
     }

@@ -3,6 +3,7 @@
 //! ```text
 //! Clock            the hybrid clock, at once
 //! Foreground       the rounds of this member's clients, at once
+//! Changes          feed.rs: the last writes, at once or when there are some
 //! Read             Effect::Read  ─► Cell | Same
 //! Write            Effect::Write ─► Written, once this or a newer version is durable
 //! Page             Effect::Page  ─► Page
@@ -22,6 +23,7 @@
 //! Not here: which answers are enough (`coordinator/`), the store itself (the world).
 //! See: docs/protocol.md.
 
+pub(crate) mod feed;
 pub(crate) mod job;
 pub(crate) mod protocol;
 pub(crate) mod ranges;
@@ -37,6 +39,7 @@ use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_base::peer::{Answer, Ask, Range, Refused, Stamp};
 use dendra_base::{Cell, CellId, Guard, Key};
 use dendra_ownership::ring::Partition;
+use dendra_watch::{FeedQuestion, Span};
 use job::ProtocolQuestion;
 
 /// A peer asks.
@@ -95,13 +98,14 @@ fn partition(desk: &Desk, ask: &Ask) -> Option<Partition> {
         Ask::Read { key, .. }
         | Ask::Write { key, .. }
         | Ask::Prepare { key, .. }
-        | Ask::Accept { key, .. } => Some(desk.ring.partition(key)),
+        | Ask::Accept { key, .. } => Some(desk.ring().partition(key)),
         Ask::Clock
         | Ask::Page { .. }
         | Ask::Load { .. }
         | Ask::Compare { .. }
         | Ask::List { .. }
-        | Ask::Foreground => None,
+        | Ask::Foreground
+        | Ask::Changes { .. } => None,
     }
 }
 
@@ -137,6 +141,8 @@ fn check(desk: &Desk, requester: Requester, stamp: Stamp, ask: &Ask) -> Result<(
             return Err(Refused::Stale { epoch });
         }
         Ask::Compare { .. } | Ask::List { .. } => true,
+        // As for `Load`: the watch counts all changes in front of its epoch as told.
+        Ask::Changes { .. } => desk.fence.epoch() >= stamp.epoch,
     };
     if !is_owner {
         return Err(Refused::NotOwner);
@@ -169,8 +175,21 @@ pub(crate) fn begin(
             desk.reply(turn, requester, answer);
         }
         Ask::Foreground => {
-            let answer = Answer::Foreground(desk.foregrounds.sum());
+            let answer = Answer::Foreground(desk.foreground.sum());
             desk.reply(turn, requester, answer);
+        }
+        Ask::Changes {
+            cursor,
+            start,
+            end,
+            waits,
+        } => {
+            let question = FeedQuestion {
+                cursor,
+                span: Span { start, end },
+                waits,
+            };
+            feed::asked(desk, turn, requester, question);
         }
         Ask::Read { key, known } => {
             let order = Order::Read { requester, known };
@@ -288,7 +307,7 @@ pub(crate) fn load_paged(
         Ok((cells, next)) => {
             let raw = |key: &Key| Bytes::copy_from_slice(key.raw());
             let is_wanted = |key: &Key| {
-                let partition = desk.ring.partition(key.raw()).at();
+                let partition = desk.ring().partition(key.raw()).at();
                 let byte = partitions.get(partition / 8).copied().unwrap_or(0);
                 byte >> (partition % 8) & 1 == 1
             };
@@ -323,7 +342,7 @@ pub(crate) fn paged(
             let cells = cells.into_iter();
             let kept = cells.filter(|(key, cell)| {
                 desk.layout.narrowing().given_back().is_none()
-                    || !is_given_back(desk, desk.ring.partition(key.raw()), cell)
+                    || !is_given_back(desk, desk.ring().partition(key.raw()), cell)
             });
             let records = kept.map(record).collect();
             let rest = next.map(|next| {

@@ -27,13 +27,10 @@ use std::sync::Arc;
 
 /// The records that this member shares with the peer that asks; a machine of this node does not ask
 /// itself.
-fn shared(desk: &Desk, requester: Requester) -> Option<Arc<SharedRecords>> {
+fn shared(desk: &mut Desk, requester: Requester) -> Option<Arc<SharedRecords>> {
     match requester.to {
         Recipient::Own(_) => None,
-        Recipient::Peer(asker) => {
-            let shared = SharedRecords::seen_by(&desk.layout, desk.me, asker.member);
-            Some(Arc::new(shared))
-        }
+        Recipient::Peer(asker) => Some(desk.shared_with(asker.member)),
     }
 }
 

@@ -17,7 +17,7 @@ use dendra_base::peer::{Answer, Ask};
 use dendra_base::{Cell, CellRef, Key, Space, Version};
 use dendra_node::compare::survey::Surveying;
 use dendra_node::step::{Asker, Effect, Event, StoreFailure, StoreOutcome};
-use dendra_node::{CompareReport, Comparisons, Hlc, Node, NodeConfig};
+use dendra_node::{CompareConfig, CompareReport, Comparisons, Hlc, Node, NodeConfig};
 use dendra_ownership::{Layout, MemberIndex, Topology};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -80,9 +80,11 @@ impl Cluster {
             let node = Node::new(NodeConfig {
                 origin: at as u32 + 1,
                 is_keeper: true,
-                comparisons: Arc::clone(&comparisons),
-                compare_bytes_per_second: bytes_per_second,
-                compare_pause_us: 1_000 * SECOND_US,
+                compare: CompareConfig {
+                    progress: Arc::clone(&comparisons),
+                    bytes_per_second,
+                    pause_us: 1_000 * SECOND_US,
+                },
                 forget_every_us: FORGET_EVERY_US,
                 seed: at as u64,
                 operations_max: 64,

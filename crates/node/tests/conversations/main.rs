@@ -10,7 +10,8 @@
 //! called v1, v2 … in the order in which they appear (v1.1 follows v1), ballots b1, b2 …. `purge`
 //! makes as if a key had never been, everywhere. `fade` leaves a tombstone of a value's version.
 //! `room` tells the contents of hints, and `press` tells a member the pressure of its store.
-//! `stall` lets reads wait, and `hang-up` takes a client away.
+//! `stall` lets reads wait, and `hang-up` takes a client away. `watch` begins one; its client takes
+//! all events.
 //!
 //! Invariants
 //! 1. A script that differs from the run fails, with both sides.
@@ -31,6 +32,7 @@ use dendra_base::{Cell, CellRef, Guard, Key, Kind, Quorum, Space, Version};
 use dendra_node::step::{AskId, Asker, Effect, Event, StoreFailure, StoreOutcome, StoreTicket};
 use dendra_node::{HintRoom, Hlc, Node, NodeConfig};
 use dendra_ownership::{Layout, MemberIndex, Ring, Topology};
+use dendra_watch::{ChangeLog, From, Span};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -61,6 +63,9 @@ struct Site {
     ceiling: u64,
     lives: u64,
     hints: Arc<HintRoom>,
+    changes: Arc<ChangeLog>,
+    /// A change was noted in this step.
+    has_noted: bool,
 }
 
 struct Stage {
@@ -119,6 +124,8 @@ impl Stage {
             ceiling: 0,
             lives: 0,
             hints: Arc::new(HintRoom::new(1 << 20)),
+            changes: Arc::new(ChangeLog::new(0, 1 << 20)),
+            has_noted: false,
         };
         let mut stage = Stage {
             topology: Arc::new(topology),
@@ -142,12 +149,14 @@ impl Stage {
         let here = &mut self.sites[at];
         here.lives += 1;
         here.hints = Arc::new(HintRoom::new(1 << 20));
+        here.changes = Arc::new(ChangeLog::new(here.lives * 1_000, 1 << 20));
         let layout = Arc::new(Layout::of_ring(&self.topology, &self.ring));
         let me = MemberIndex(u8::try_from(at).expect("few members"));
         let hlc = Arc::new(Hlc::new(here.ceiling, now.wall_ms));
         here.node = Some(Node::new(NodeConfig {
             origin: u32::try_from(at).expect("few members") + 1,
             hints: Arc::clone(&here.hints),
+            changes: Arc::clone(&here.changes),
             is_keeper: true,
             seed: here.lives * 100 + at as u64,
             operations_max: 100,
@@ -179,6 +188,11 @@ impl Stage {
                     events.push(event);
                     events.push(Event::Tick);
                 }
+            }
+            if std::mem::take(&mut self.sites[at].has_noted)
+                && !self.sites[at].changes.take_waiting().is_empty()
+            {
+                events.extend([Event::Changed, Event::Tick]);
             }
         }
     }
@@ -225,6 +239,21 @@ impl Stage {
                     Some(failure) => format!(", {}", self.outcome(&failure)),
                 };
                 self.line(&format!("{me}: client {client}: page{shown}, {rest}{end}"));
+            }
+            Effect::Told {
+                watch,
+                events,
+                token,
+                ..
+            } => {
+                for event in &events {
+                    let event = self.event(event);
+                    self.line(&format!("{me}: watch {watch}: {event}"));
+                }
+                if token.is_none() {
+                    self.line(&format!("{me}: watch {watch} has no token yet"));
+                }
+                return Some(Event::WatchMore { watch });
             }
             Effect::Reply { asker, answer } => {
                 let to = asker.member.at();
@@ -343,7 +372,7 @@ impl Stage {
         let what = self.record(&key, &cell);
         let store = &mut self.sites[at].store;
         let before = store.get(key.as_stored()).map(|(cell, _)| cell.clone());
-        if let (Guard::If(_), Some(before)) = (guard, &before) {
+        if let (Guard::If(_), Some(before)) = (&guard, &before) {
             cell.version = cell.version.max(before.version.successor());
         }
         let version = cell.version;
@@ -361,6 +390,11 @@ impl Stage {
             (true, true) => (StoreOutcome::Applied { version }, "has"),
             (true, false) => (StoreOutcome::Applied { version }, "has newer than"),
         };
+        if holds && key.as_stored()[0] == Space::User.byte() {
+            self.sites[at].changes.note(key.raw(), version);
+            self.sites[at].has_noted = true;
+        }
+        let store = &mut self.sites[at].store;
         if holds && is_newest {
             store.insert(key.as_stored().to_vec(), (cell, false));
         }
@@ -445,6 +479,16 @@ impl Stage {
                 let condition = self.condition(rest);
                 self.begin(at, key, Operation::Delete { condition }, rest);
             }
+            ["touch", "at", at, key, rest @ ..] => {
+                let touch = Operation::Touch {
+                    expiry_ms: expiry_ms(rest).expect("a touch has an end"),
+                    condition: match self.condition(rest) {
+                        Condition::None => Condition::Present,
+                        condition => condition,
+                    },
+                };
+                self.begin(at, key, touch, rest);
+            }
             ["scan", "at", at, start, rest @ ..] => {
                 let range = Range {
                     start: Bytes::from((*start).to_owned()),
@@ -463,6 +507,25 @@ impl Stage {
                     deadline_us: self.now_us + 1_000_000,
                 };
                 self.step(site(at), event);
+            }
+            ["watch", "at", at, prefix, rest @ ..] => {
+                self.clients += 1;
+                let watch = self.clients;
+                let open = Event::WatchOpen {
+                    watch,
+                    span: Span::of_prefix(prefix.as_bytes()),
+                    from: match rest {
+                        ["now"] => From::Now,
+                        _ => From::State,
+                    },
+                    heartbeat_us: 5_000_000,
+                };
+                self.step(site(at), open);
+                self.step(site(at), Event::WatchMore { watch });
+            }
+            ["unwatch", "at", at, watch] => {
+                let watch = watch.parse().expect("a number");
+                self.step(site(at), Event::WatchClose { watch });
             }
             ["deliver"] => {
                 while !self.sent.is_empty() {

@@ -8,6 +8,7 @@ use dendra_base::peer::{Answer, Ask, Ballot, Readiness};
 use dendra_base::{Cell, Key, Kind, Space, Version};
 use dendra_node::Outcome;
 use dendra_ownership::MemberIndex;
+use dendra_watch::WatchEvent;
 use std::fmt::Write;
 
 impl Stage {
@@ -123,7 +124,35 @@ impl Stage {
             }
             Ask::List { space, start, .. } => format!("list {space:?} from {:?}?", text(start)),
             Ask::Foreground => "foreground?".to_owned(),
+            Ask::Changes { cursor, .. } => match cursor {
+                None => "where do changes end?".to_owned(),
+                Some(cursor) => format!("changes from {}?", cursor.next),
+            },
             Ask::Load { space, start, .. } => format!("load {space:?} from {:?}?", text(start)),
+        }
+    }
+
+    pub(crate) fn event(&mut self, event: &WatchEvent) -> String {
+        match event {
+            WatchEvent::Put {
+                key,
+                version,
+                value,
+                ..
+            } => {
+                let version = self.version(*version);
+                format!("{} = {version} {:?}", text(key), text(value))
+            }
+            WatchEvent::Delete { key, version } => {
+                format!("{} was deleted by {}", text(key), self.version(*version))
+            }
+            WatchEvent::Expire { key, version } => {
+                format!("{} of {} has ended", text(key), self.version(*version))
+            }
+            WatchEvent::Live => "live".to_owned(),
+            WatchEvent::Heartbeat => "heartbeat".to_owned(),
+            WatchEvent::Reset => "reset".to_owned(),
+            WatchEvent::End { reason } => format!("the end: {reason:?}"),
         }
     }
 
@@ -164,6 +193,16 @@ impl Stage {
                 if next.is_some() { ", more" } else { "" }
             ),
             Answer::Foreground(_) => "foreground".to_owned(),
+            Answer::Changes {
+                cursor, changes, ..
+            } => {
+                let keys: String = changes
+                    .iter()
+                    .map(|change| format!(" {}", text(&change.key)))
+                    .collect();
+                format!("changes up to {}:{keys}", cursor.next)
+            }
+            Answer::ChangesGone { .. } => "those changes are gone".to_owned(),
             Answer::Compared { looked, differing } => {
                 format!("{differing:?} of {looked} ranges differ")
             }
@@ -181,6 +220,7 @@ impl Stage {
             Outcome::Found { version, .. } => format!("found {}", self.version(*version)),
             Outcome::Stored { version } => format!("stored {}", self.version(*version)),
             Outcome::Deleted { version } => format!("deleted {}", self.version(*version)),
+            Outcome::Touched { version, .. } => format!("touched {}", self.version(*version)),
             Outcome::ConditionFailed {
                 current: Some(version),
             } => {

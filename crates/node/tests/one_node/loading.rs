@@ -5,7 +5,7 @@ use crate::epochs;
 use crate::world::{Asked, WALL_MS, World, record, wrote};
 use bytes::Bytes;
 use dendra_base::Space;
-use dendra_base::peer::{Answer, Ask, Foreground, Readiness};
+use dendra_base::peer::{Answer, Ask, Foreground, Readiness, Refused};
 use dendra_node::step::{Effect, Event};
 use dendra_ownership::epoch::record::EpochRecord;
 use dendra_ownership::ring::Partition;
@@ -25,6 +25,10 @@ struct Load {
     pages: BTreeMap<(MemberIndex, u8), u64>,
     /// A source that is walked anew, for other partitions, has so many pages again.
     again: Option<u64>,
+    /// In tests of damage: the pages that sources cannot read, and those that were read. A page is
+    /// known by its first key. Those of the clients' space follow those of the protocol.
+    damaged: Option<BTreeSet<(MemberIndex, u64)>>,
+    read: Vec<(MemberIndex, u64)>,
     /// Pages of each source that are under way.
     under_way: BTreeMap<MemberIndex, u64>,
     /// Clients' rounds a second, and the time that each page under way adds to their millisecond.
@@ -65,6 +69,8 @@ impl Load {
             pages: others.flat_map(of).collect(),
             world,
             again: None,
+            damaged: None,
+            read: Vec::new(),
             under_way: BTreeMap::new(),
             rate: 0,
             page_adds_us: 0,
@@ -112,6 +118,10 @@ impl Load {
                 };
                 (200, Answer::Foreground(told))
             }
+            Ask::Load { space, start, .. } if self.damaged.is_some() => {
+                *self.under_way.entry(member).or_default() += 1;
+                (PAGE_US, self.page_at(member, space, &start))
+            }
             Ask::Load { space, start, .. } => {
                 self.asked += 1;
                 *self.under_way.entry(member).or_default() += 1;
@@ -122,7 +132,8 @@ impl Load {
                 }
                 assert!(*left > 0, "{member:?} was at its end");
                 *left -= 1;
-                let key = Bytes::copy_from_slice(&left.to_be_bytes());
+                // Keys rise.
+                let key = Bytes::copy_from_slice(&(u64::MAX - *left).to_be_bytes());
                 let next = (*left > 0).then(|| key.clone());
                 let records = match self.value_bytes {
                     0 => Vec::new(),
@@ -164,7 +175,7 @@ impl Load {
                 return;
             };
             if let Event::Answered { member, answer, .. } = &event
-                && matches!(answer, Answer::Loaded { .. })
+                && matches!(answer, Answer::Loaded { .. } | Answer::Refused(_))
             {
                 let under_way = self.under_way.get_mut(member).expect("it was asked");
                 assert_eq!(*under_way, 1, "one page of a source at a time");
@@ -176,6 +187,30 @@ impl Load {
 }
 
 impl Load {
+    /// The page with this first key, of as many as the member has in each space.
+    fn page_at(&mut self, member: MemberIndex, space: Space, start: &[u8]) -> Answer {
+        let pages = self.pages[&(member, space.byte())];
+        let in_front = if space == Space::User { pages } else { 0 };
+        let first = start.try_into().map_or(in_front, u64::from_be_bytes);
+        let page = (member, first);
+        if self.damaged.as_ref().is_some_and(|it| it.contains(&page)) {
+            return Answer::Refused(Refused::Damaged);
+        }
+        self.read.push(page);
+        let next = first + 1;
+        let is_last = next == in_front + pages;
+        Answer::Loaded {
+            records: Vec::new(),
+            next: (!is_last).then(|| Bytes::copy_from_slice(&next.to_be_bytes())),
+        }
+    }
+
+    /// How often this page of the member was read.
+    fn reads(&self, member: u8, page: u64) -> usize {
+        let page = (MemberIndex(member), page);
+        self.read.iter().filter(|read| **read == page).count()
+    }
+
     /// The link to `member` goes down, and it answers no page.
     fn lose(&mut self, member: MemberIndex) {
         self.lost.insert(member);
@@ -244,6 +279,77 @@ fn without_the_old_owner_a_majority_of_the_others_is_read() {
         let left = if source.0 == lost { PAGES } else { 0 };
         assert_eq!(*pages, left, "{source:?}");
     }
+}
+
+/// The first positions of the partitions of the first three of four members, and how many there
+/// are. Pages 0 to 19 of each source are of the protocol, pages 20 to 39 of clients.
+fn with_damage(damaged: &[(u8, u64)]) -> (Load, usize) {
+    let enrolled = epochs::enrolled(4, 3);
+    let (owners, me) = (enrolled.owners(), MemberId(u32::from(ME.0)));
+    let of_three = owners.all();
+    let of_three = of_three.filter(|at| owners.owners(*at) == [0, 1, 2].map(MemberId));
+    let moves = of_three.map(|at| epochs::move_to(&enrolled, at, 0, me));
+    let moves: Vec<Move> = moves.collect();
+    let moving = moves.len();
+    assert!(moving > 0);
+    let mut load = Load::of(epochs::moving(&enrolled, moves), 20);
+    let damaged = damaged.iter().copied();
+    load.damaged = Some(damaged.map(|(at, page)| (MemberIndex(at), page)).collect());
+    (load, moving)
+}
+
+#[test]
+fn what_one_source_cannot_read_the_others_give_and_the_rest_comes_from_that_one() {
+    let (mut load, moving) = with_damage(&[(0, 5), (0, 30), (1, 10), (2, 35)]);
+    load.step(Event::Tick);
+    load.run(3_000_000);
+    assert_eq!(load.loaded.len(), moving);
+    for page in 0..40 {
+        let is_damaged = [5, 30].contains(&page);
+        assert_eq!(load.reads(0, page), usize::from(!is_damaged), "page {page}");
+        for other in [1, 2] {
+            let reads = load.reads(other, page);
+            // One of them may be a page further before the other one is there.
+            let most = usize::from(is_damaged || [6, 31].contains(&page));
+            assert!(
+                (usize::from(is_damaged)..=most).contains(&reads),
+                "page {page}: {reads}"
+            );
+        }
+    }
+}
+
+/// None of their pages behind the damage tells the old owner's place from where it can be read, so
+/// each of them is tried.
+#[test]
+fn a_source_that_can_read_nothing_holds_no_load_up() {
+    let all: Vec<(u8, u64)> = (0..40).map(|page| (0, page)).collect();
+    let (mut load, moving) = with_damage(&all);
+    load.step(Event::Tick);
+    load.run(3_000_000);
+    assert_eq!(load.loaded.len(), moving);
+    for (member, page) in [1, 2]
+        .into_iter()
+        .flat_map(|at| (0..40).map(move |page| (at, page)))
+    {
+        assert_eq!(load.reads(member, page), 1, "page {page}");
+    }
+}
+
+/// Too few sources can read it, until one of them is repaired.
+#[test]
+fn what_lies_in_front_of_damage_is_not_read_again_behind_its_repair() {
+    let (mut load, moving) = with_damage(&[(0, 25), (1, 25)]);
+    load.step(Event::Tick);
+    load.run(30_000_000);
+    assert_eq!(load.loaded, []);
+    load.damaged = Some(BTreeSet::from([(MemberIndex(0), 25)]));
+    load.run(30_000_000);
+    assert_eq!(load.loaded.len(), moving);
+    for page in (0..40).filter(|page| *page != 25) {
+        assert_eq!(load.reads(0, page), 1, "page {page}");
+    }
+    assert_eq!([1, 2].map(|other| load.reads(other, 25)), [1, 1]);
 }
 
 /// Records may have fewer copies than the factor: those of a time before it was raised, or as many

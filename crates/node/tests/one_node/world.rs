@@ -369,7 +369,7 @@ impl World {
                 ticket: *ticket,
                 key: key.clone(),
                 cell: cell.clone(),
-                guard: *guard,
+                guard: guard.clone(),
             }),
             _ => None,
         })

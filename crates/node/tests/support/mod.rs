@@ -1,15 +1,18 @@
 //! The settings of nodes in tests; a test names those that differ.
 
 use dendra_node::limits::REPAIR_WAIT_US_DEFAULT;
-use dendra_node::{HintRoom, Hlc, NodeConfig, Walls};
+use dendra_node::{CompareConfig, HintRoom, Hlc, NodeConfig, Walls};
 use dendra_ownership::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_ownership::{Fence, Layout, MemberIndex};
+use dendra_watch::ChangeLog;
 use std::sync::Arc;
 
 /// The only loop of `me`: it keeps no hints, compares no records, and works on 16 operations at
 /// once.
 pub(crate) fn config(layout: &Arc<Layout>, me: MemberIndex, hlc: Arc<Hlc>) -> NodeConfig {
     NodeConfig {
+        changes: Arc::new(ChangeLog::new(1, 1 << 20)),
+        lane: 0,
         fence: Arc::new(Fence::at(layout)),
         layout: Arc::clone(layout),
         me,
@@ -21,10 +24,8 @@ pub(crate) fn config(layout: &Arc<Layout>, me: MemberIndex, hlc: Arc<Hlc>) -> No
         is_watch: false,
         load_bytes_per_second: LOAD_BYTES_PER_SECOND_DEFAULT,
         load_patience_us: LOAD_PATIENCE_US_DEFAULT,
-        comparisons: Arc::default(),
+        compare: CompareConfig::default(),
         foregrounds: Arc::default(),
-        compare_bytes_per_second: 0,
-        compare_pause_us: 0,
         forget_every_us: 0,
         repair_wait_us: REPAIR_WAIT_US_DEFAULT,
         seed: 7,

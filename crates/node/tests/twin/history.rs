@@ -24,6 +24,7 @@ pub(crate) enum Wanted {
     Dead,
     Is(State),
     IsNot(State),
+    Either(State, State),
 }
 
 #[derive(Clone, Debug)]
@@ -91,6 +92,7 @@ impl States {
             Wanted::Dead => !is_live,
             Wanted::Is(other) => is_live && state == other,
             Wanted::IsNot(other) => !(is_live && state == other),
+            Wanted::Either(one, other) => is_live && (state == one || state == other),
         }
     }
 }

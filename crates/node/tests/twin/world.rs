@@ -25,7 +25,7 @@ use dendra_base::peer::{Answer, Ask, Operation, Stamp};
 use dendra_base::{Cell, Guard, Key, LeastSuccessor, Prng, Version};
 use dendra_node::compare::survey::Survey;
 use dendra_node::step::{AskId, Asker, Effect, Event, StoreTicket};
-use dendra_node::{HintRoom, Hlc, Node, NodeConfig};
+use dendra_node::{CompareConfig, HintRoom, Hlc, Node, NodeConfig};
 use dendra_ownership::{Fence, Layout, MemberIndex, Ring, Topology};
 use epochs::Epochs;
 use std::cmp::Reverse;
@@ -443,8 +443,11 @@ impl World {
             hints: Arc::new(HintRoom::new(1 << 20)),
             is_keeper: true,
             load_patience_us: 2_000,
-            compare_bytes_per_second: if self.acts.is_some() { 1 << 40 } else { 0 },
-            compare_pause_us: self.acts.as_ref().map_or(200, |acts| acts.compare_pause_us),
+            compare: CompareConfig {
+                bytes_per_second: if self.acts.is_some() { 1 << 40 } else { 0 },
+                pause_us: self.acts.as_ref().map_or(200, |acts| acts.compare_pause_us),
+                ..CompareConfig::default()
+            },
             repair_wait_us: 2_000,
             seed,
             operations_max: 64,
@@ -717,7 +720,9 @@ impl World {
                 };
                 self.later(delay, what);
             }
-            other @ Effect::Scanned { .. } => self.broke(format!("{other:?} was not asked for")),
+            other @ (Effect::Scanned { .. } | Effect::Told { .. }) => {
+                self.broke(format!("{other:?} was not asked for"))
+            }
         }
     }
 

@@ -410,6 +410,16 @@ impl Steward {
         status::status(record, asked, times, horizons, sights)
     }
 
+    /// The releases that the members run, by URL, as far as they told.
+    pub fn releases(&self) -> Vec<(String, String)> {
+        let members = self.record().members().iter();
+        let told = members.filter_map(|member| {
+            let release = self.news(member.id).release?;
+            Some((member.place.url.clone(), release))
+        });
+        told.collect()
+    }
+
     /// Why the plan under way does not go on, as far as this member knows.
     pub fn plan_wait(&self, now: Now) -> Option<(u64, PlanWait)> {
         let plan = self.plan_id()?;

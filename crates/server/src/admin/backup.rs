@@ -24,14 +24,16 @@
 
 use super::numbers;
 use crate::clock;
+use crate::disk::changes;
 use crate::disk::checkpoint_readers::CheckpointReaders;
 use crate::disk::checkpoints::{Checkpoint, CheckpointEnd, CheckpointFile, NoCheckpoint};
 use crate::disk::import::{self, CommitPath, KeptPage, NotImported, Numbering, RestoreState};
-use crate::event_loop::shared::{Phase, Shared};
+use crate::event_loop::parts::NodeParts;
 use crate::limits::{
     CHECKPOINT_LEASE, CHECKPOINT_READ_BYTES_MAX, CHECKPOINTS_MAX, RESTORE_PAGES_BYTES_MAX,
 };
-use crate::peers::NoSteward;
+use crate::member::NoSteward;
+use crate::phase::Phase;
 use crate::retry_after::retry_after_s;
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -52,7 +54,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::Semaphore;
 
 /// The node, once its folder is open.
-type ServedNode = Arc<OnceLock<Arc<Shared>>>;
+type ServedNode = Arc<OnceLock<NodeParts>>;
 
 struct BackupDesk {
     node: ServedNode,
@@ -87,14 +89,17 @@ pub(super) async fn expire(node: ServedNode) {
     let mut ticks = tokio::time::interval(std::time::Duration::from_secs(1));
     loop {
         ticks.tick().await;
-        let Some(shared) = node.get().filter(|it| it.checkpoints.len() > 0) else {
+        let Some(parts) = node.get().filter(|it| it.store.checkpoints.len() > 0) else {
             continue;
         };
-        let shared = Arc::clone(shared);
+        let parts = parts.clone();
         let expired = tokio::task::spawn_blocking(move || {
-            let stop = shared.engine.pressure().stop;
+            let stop = parts.store.engine.pressure().stop;
             let is_full = matches!(stop, Some(Stop::DiskFull | Stop::DiskAndMemoryFull));
-            shared.checkpoints.expire(clock::monotonic_us(), is_full);
+            parts
+                .store
+                .checkpoints
+                .expire(clock::monotonic_us(), is_full);
         });
         if let Err(error) = expired.await {
             tracing::error!(%error, "checkpoints could not be looked at");
@@ -123,9 +128,9 @@ fn refusal((status, sentence): NoAnswer) -> Response {
 }
 
 /// The node, if it serves.
-fn serving(desk: &BackupDesk) -> Result<Arc<Shared>, NoAnswer> {
-    let shared = desk.node.get();
-    let serving = shared.filter(|shared| shared.phase.now() == Phase::Serving);
+fn serving(desk: &BackupDesk) -> Result<NodeParts, NoAnswer> {
+    let parts = desk.node.get();
+    let serving = parts.filter(|parts| parts.phase.now() == Phase::Serving);
     serving.cloned().ok_or_else(|| {
         let sentence = "the node does not serve yet, or no longer: ask again when /readyz says so";
         (StatusCode::SERVICE_UNAVAILABLE, sentence.to_owned())
@@ -219,11 +224,11 @@ async fn make(
 ) -> Response {
     let asked = || Ok((serving(&desk)?, marks(&query)?));
     let made = match asked() {
-        Ok((shared, since)) => {
+        Ok((parts, since)) => {
             blocking(move || {
-                let made = shared.checkpoints.make(&shared.engine, since);
+                let made = parts.store.checkpoints.make(&parts.store.engine, since);
                 let made = made.map_err(no_checkpoint)?;
-                Ok(described(&shared, &made))
+                Ok(described(&parts, &made))
             })
             .await
         }
@@ -232,7 +237,7 @@ async fn make(
     answer(made, StatusCode::CREATED)
 }
 
-fn described(shared: &Shared, made: &Checkpoint) -> Value {
+fn described(parts: &NodeParts, made: &Checkpoint) -> Value {
     let increment = made.increment.as_ref().map(|it| {
         json!({
             "mark": it.mark.map(|mark| format!("{mark:032x}")),
@@ -243,10 +248,10 @@ fn described(shared: &Shared, made: &Checkpoint) -> Value {
     json!({
         "id": format!("{:032x}", made.id),
         "lease_seconds": CHECKPOINT_LEASE.as_secs(),
-        "node": format!("{:032x}", shared.engine.identity().node),
-        "hlc": format!("{:x}", last_hlc(shared)),
+        "node": format!("{:032x}", parts.store.engine.identity().node),
+        "hlc": format!("{:x}", last_hlc(parts)),
         "wall_ms": clock::wall_ms(),
-        "cluster": place(shared),
+        "cluster": place(parts),
         "files": listed(&made.files),
         "increment": increment,
     })
@@ -264,14 +269,14 @@ fn listed(files: &[CheckpointFile]) -> Vec<Value> {
 }
 
 /// No version of this node has a larger clock value now.
-fn last_hlc(shared: &Shared) -> u64 {
-    let of_cluster = shared.cluster.as_ref().map_or(0, |it| it.hlc.last());
-    shared.versions.last().max(of_cluster)
+fn last_hlc(parts: &NodeParts) -> u64 {
+    let of_cluster = parts.cluster.as_ref().map_or(0, |it| it.hlc.last());
+    parts.store.versions.last().max(of_cluster)
 }
 
 /// Which member of which cluster answers; null for a node by itself.
-fn place(shared: &Shared) -> Value {
-    let Some(cluster) = &shared.cluster else {
+fn place(parts: &NodeParts) -> Value {
+    let Some(cluster) = &parts.cluster else {
         return Value::Null;
     };
     let layout = cluster.layout();
@@ -283,7 +288,7 @@ fn place(shared: &Shared) -> Value {
         "epoch": layout.epoch(),
         "replication_factor": topology.copies(),
         "least_successor": layout.least_successor().number(),
-        "self": cluster.url(cluster.me),
+        "self": cluster.url(cluster.own.me),
         "members": members,
     })
 }
@@ -304,8 +309,13 @@ async fn read(
         Ok((serving(&desk)?, id, number(&query, "offset")?, bytes))
     };
     let part = match asked() {
-        Ok((shared, id, offset, bytes)) => {
-            let read = move || shared.checkpoints.read(id, &file, offset, bytes);
+        Ok((parts, checkpoint, offset, bytes)) => {
+            let read = move || {
+                parts
+                    .store
+                    .checkpoints
+                    .read(checkpoint, &file, offset, bytes)
+            };
             let part = desk.readers.run(read).await;
             part.unwrap_or_else(|e| Err(NoCheckpoint::Failed(e.to_string())))
                 .map_err(no_checkpoint)
@@ -320,8 +330,8 @@ async fn read(
 
 async fn release(State(desk): State<Arc<BackupDesk>>, Path(id): Path<String>) -> Response {
     let released = match (serving(&desk), numbers::hexadecimal(&id)) {
-        (Ok(shared), Some(id)) => {
-            blocking(move || shared.checkpoints.release(id).map_err(no_checkpoint)).await
+        (Ok(parts), Some(id)) => {
+            blocking(move || parts.store.checkpoints.release(id).map_err(no_checkpoint)).await
         }
         (Err(refused), _) => Err(refused),
         (Ok(_), None) => Err(no_checkpoint(NoCheckpoint::Gone(CheckpointEnd::Released))),
@@ -375,7 +385,7 @@ pub(super) fn digits_of(key: &[u8]) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn state_page(shared: &Shared, state: Option<&RestoreState>, is_empty: bool) -> Value {
+fn state_page(parts: &NodeParts, state: Option<&RestoreState>, is_empty: bool) -> Value {
     let restore = state.map(|state| {
         json!({
             "id": format!("{:032x}", state.id),
@@ -387,8 +397,8 @@ fn state_page(shared: &Shared, state: Option<&RestoreState>, is_empty: bool) -> 
         })
     });
     json!({
-        "node": format!("{:032x}", shared.engine.identity().node),
-        "cluster": place(shared),
+        "node": format!("{:032x}", parts.store.engine.identity().node),
+        "cluster": place(parts),
         "empty": is_empty,
         // A release without this word knows no `settle`.
         "restore": restore,
@@ -397,13 +407,13 @@ fn state_page(shared: &Shared, state: Option<&RestoreState>, is_empty: bool) -> 
 
 async fn standing(State(desk): State<Arc<BackupDesk>>) -> Response {
     let state = match serving(&desk) {
-        Ok(shared) => {
+        Ok(parts) => {
             blocking(move || {
-                let is_empty = import::is_empty(&shared.engine);
+                let is_empty = import::is_empty(&parts.store.engine);
                 let is_empty =
                     is_empty.map_err(|e| not_imported(NotImported::Failed(e.to_string())))?;
-                let state = shared.import.state();
-                Ok(state_page(&shared, state.as_ref(), is_empty))
+                let state = parts.store.import.state();
+                Ok(state_page(&parts, state.as_ref(), is_empty))
             })
             .await
         }
@@ -413,11 +423,11 @@ async fn standing(State(desk): State<Arc<BackupDesk>>) -> Response {
 }
 
 /// Runs `work` with the way into the log.
-fn on_road<T>(shared: &Shared, work: impl FnOnce(&CommitPath<'_>) -> T) -> T {
+fn on_road<T>(parts: &NodeParts, work: impl FnOnce(&CommitPath<'_>) -> T) -> T {
     work(&CommitPath {
-        engine: &shared.engine,
-        ring: &|| shared.bell.ring(),
-        is_poisoned: &|| shared.phase.now() == Phase::Poisoned,
+        engine: &parts.store.engine,
+        ring: &|| parts.store.bell.ring(),
+        is_poisoned: &|| parts.phase.now() == Phase::Poisoned,
         wall_ms: clock::wall_ms(),
     })
 }
@@ -433,13 +443,13 @@ async fn begin(
         Ok((serving(&desk)?, id, hlc))
     };
     let begun = match asked() {
-        Ok((shared, id, hlc)) => {
+        Ok((parts, id, hlc)) => {
             blocking(move || {
-                all_members_are_there(&shared)?;
-                let numbering = numbering(&shared);
-                let begun = on_road(&shared, |road| {
-                    let raise = || raise_clock(&shared, hlc);
-                    shared.import.begin(road, id, hlc, numbering, raise)
+                all_members_are_there(&parts)?;
+                let numbering = numbering(&parts);
+                let begun = on_road(&parts, |road| {
+                    let raise = || raise_clock(&parts, hlc);
+                    parts.store.import.begin(road, id, hlc, numbering, raise)
                 });
                 let begun = begun.map_err(not_imported)?;
                 tracing::info!(
@@ -447,7 +457,7 @@ async fn begin(
                     pages = begun.pages,
                     "a restore is under way"
                 );
-                Ok(state_page(&shared, Some(&begun), begun.pages == 0))
+                Ok(state_page(&parts, Some(&begun), begun.pages == 0))
             })
             .await
         }
@@ -456,16 +466,16 @@ async fn begin(
     answer(begun, StatusCode::OK)
 }
 
-fn numbering(shared: &Shared) -> Numbering {
-    match &shared.cluster {
+fn numbering(parts: &NodeParts) -> Numbering {
+    match &parts.cluster {
         Some(_) => Numbering::Raised,
         None => Numbering::Kept,
     }
 }
 
 /// A member that this one has not met could come later with an old folder and be let in.
-fn all_members_are_there(shared: &Shared) -> Result<(), NoAnswer> {
-    let Some(cluster) = &shared.cluster else {
+fn all_members_are_there(parts: &NodeParts) -> Result<(), NoAnswer> {
+    let Some(cluster) = &parts.cluster else {
         return Ok(());
     };
     let away = cluster
@@ -482,15 +492,15 @@ fn all_members_are_there(shared: &Shared) -> Result<(), NoAnswer> {
 }
 
 /// Later versions are above everything that is restored.
-fn raise_clock(shared: &Shared, hlc: u64) -> Result<(), String> {
-    let raised = shared.versions.observe(hlc);
+fn raise_clock(parts: &NodeParts, hlc: u64) -> Result<(), String> {
+    let raised = parts.store.versions.observe(hlc);
     raised.map_err(|implausible| implausible.to_string())?;
-    if let Some(cluster) = &shared.cluster {
-        let raised = cluster.hlc.observe(hlc);
-        raised.map_err(|implausible| implausible.to_string())?;
+    if let Some(cluster) = &parts.cluster {
+        let of_cluster = cluster.hlc.observe(hlc);
+        of_cluster.map_err(|implausible| implausible.to_string())?;
     }
     // The note of the restore takes it to the log.
-    shared.engine.raise_hlc_ceiling(hlc);
+    parts.store.engine.raise_hlc_ceiling(hlc);
     Ok(())
 }
 
@@ -511,31 +521,31 @@ async fn page(State(desk): State<Arc<BackupDesk>>, body: Body) -> Response {
         }
     };
     let written = match serving(&desk) {
-        Ok(shared) => blocking(move || write_page(&shared, &bytes)).await,
+        Ok(parts) => blocking(move || write_page(&parts, &bytes)).await,
         Err(refused) => Err(refused),
     };
     answer(written, StatusCode::OK)
 }
 
-fn write_page(shared: &Shared, bytes: &[u8]) -> Result<Value, NoAnswer> {
+fn write_page(parts: &NodeParts, bytes: &[u8]) -> Result<Value, NoAnswer> {
     let page = RestorePage::decode(bytes).map_err(|bad| unusable(bad.to_string()))?;
     let kept: Vec<(&[u8], CellRef<'_>)> = page
         .records
         .iter()
         .filter_map(|(raw, cell)| {
-            let copies = copies_here(shared, raw, cell.copies)?;
+            let copies = copies_here(parts, raw, cell.copies)?;
             Some((*raw, CellRef { copies, ..*cell }))
         })
         .collect();
     let count = kept.len();
     let too_large = kept
         .iter()
-        .find(|(_, cell)| cell.value.len() > shared.settings.value_bytes_max);
+        .find(|(_, cell)| cell.value.len() > parts.settings.value_bytes_max);
     if let Some((_, cell)) = too_large {
         return Err(unusable(format!(
             "a value has {} bytes, and this node takes {}: raise --value-bytes-max",
             cell.value.len(),
-            shared.settings.value_bytes_max
+            parts.settings.value_bytes_max
         )));
     }
     let kept = KeptPage {
@@ -545,22 +555,24 @@ fn write_page(shared: &Shared, bytes: &[u8]) -> Result<Value, NoAnswer> {
         position: page.position,
         records: &kept,
     };
-    on_road(shared, |road| shared.import.page(road, &kept)).map_err(not_imported)?;
+    on_road(parts, |road| parts.store.import.page(road, &kept)).map_err(not_imported)?;
     Ok(json!({ "kept": count }))
 }
 
 /// On how many owners a record lives here; `None` when this member is none of them. A record may
 /// have had fewer owners than the replication factor, or another number of them. It gets as many as
 /// a record of this cluster has.
-fn copies_here(shared: &Shared, raw_key: &[u8], copies: u8) -> Option<u8> {
-    let Some(cluster) = &shared.cluster else {
+fn copies_here(parts: &NodeParts, raw_key: &[u8], copies: u8) -> Option<u8> {
+    let Some(cluster) = &parts.cluster else {
         return Some(1);
     };
     let layout = cluster.layout();
     let (least, most) = (layout.topology().copies(), layout.topology().live());
     let copies = copies.clamp(least.min(most), most);
     let partition = layout.ring().partition(raw_key);
-    layout.owns(cluster.me, partition, copies).then_some(copies)
+    layout
+        .owns(cluster.own.me, partition, copies)
+        .then_some(copies)
 }
 
 async fn settle(
@@ -568,8 +580,8 @@ async fn settle(
     Query(query): Query<HashMap<String, String>>,
     body: Body,
 ) -> Response {
-    let settled = at_the_end(&desk, &query, body, |shared, id, position| {
-        let settled = on_road(shared, |road| shared.import.settle(road, id, position))?;
+    let settled = at_the_end(&desk, &query, body, |parts, id, position| {
+        let settled = on_road(parts, |road| parts.store.import.settle(road, id, position))?;
         tracing::info!(id = format!("{id:032x}"), "a restore is settled here");
         Ok(settled)
     });
@@ -586,21 +598,21 @@ async fn successors(
 }
 
 async fn raised(desk: &BackupDesk, query: &HashMap<String, String>) -> Result<Value, NoAnswer> {
-    let shared = serving(desk)?;
+    let parts = serving(desk)?;
     let (id, least) = (hexadecimal(query, "id")?, least_of(query)?);
-    let look = Arc::clone(&shared);
+    let look = parts.clone();
     blocking(move || {
-        let state = look.import.state();
+        let state = look.store.import.state();
         let state = state.filter(|state| state.id == id && !state.is_finished);
         state.ok_or_else(|| not_imported(NotImported::NoneSuch))
     })
     .await?;
     let least = least.ok_or_else(|| unusable("least is missing."))?;
     let alone = "this node is alone: it has no least successor number";
-    let cluster = shared.cluster.as_ref().ok_or_else(|| unusable(alone))?;
+    let cluster = parts.cluster.as_ref().ok_or_else(|| unusable(alone))?;
     let order = ClusterOrder::Restored { least };
     let busy = |sentence: String| (StatusCode::SERVICE_UNAVAILABLE, sentence);
-    match cluster.orders.carry_out(order).await {
+    match cluster.steward.orders.carry_out(order).await {
         Ok(ClusterAnswer::Done { epoch }) => {
             tracing::info!(epoch, %least, "a restore raised the least successor number");
             Ok(json!({ "epoch": epoch }))
@@ -634,8 +646,8 @@ fn least_of(query: &HashMap<String, String>) -> Result<Option<LeastSuccessor>, N
 
 /// Does this member know the epoch with this least successor number? Else conditional writes that
 /// it coordinates could get versions that the old cluster gives, too.
-fn knows_least(shared: &Shared, least: LeastSuccessor) -> Result<(), NoAnswer> {
-    let cluster = shared.cluster.as_ref();
+fn knows_least(parts: &NodeParts, least: LeastSuccessor) -> Result<(), NoAnswer> {
+    let cluster = parts.cluster.as_ref();
     let known = cluster.map_or(LeastSuccessor::default(), |it| {
         it.layout().least_successor()
     });
@@ -653,12 +665,12 @@ fn knows_least(shared: &Shared, least: LeastSuccessor) -> Result<(), NoAnswer> {
 
 /// May clients be let in, as far as successor numbers go?
 async fn may_finish(desk: &BackupDesk, query: &HashMap<String, String>) -> Result<(), NoAnswer> {
-    let (shared, least) = (serving(desk)?, least_of(query)?);
-    let look = Arc::clone(&shared);
-    let state = blocking(move || Ok(look.import.state())).await?;
+    let (parts, least) = (serving(desk)?, least_of(query)?);
+    let look = parts.clone();
+    let state = blocking(move || Ok(look.store.import.state())).await?;
     match (state.and_then(|state| state.successors), least) {
         (None, _) => Ok(()),
-        (Some(_), Some(least)) => knows_least(&shared, least),
+        (Some(_), Some(least)) => knows_least(&parts, least),
         (Some(_), None) => Err(unusable(
             "least is missing: use the `dendra restore` of this release.",
         )),
@@ -673,8 +685,9 @@ async fn finish(
     if let Err(refused) = may_finish(&desk, &query).await {
         return refusal(refused);
     }
-    let finished = at_the_end(&desk, &query, body, |shared, id, position| {
-        let finished = on_road(shared, |road| shared.import.finish(road, id, position))?;
+    let finished = at_the_end(&desk, &query, body, |parts, id, position| {
+        let finished = on_road(parts, |road| parts.store.import.finish(road, id, position))?;
+        changes::forget(&parts.store);
         tracing::info!(id = format!("{id:032x}"), "a restore is finished");
         Ok(finished)
     });
@@ -686,15 +699,15 @@ async fn at_the_end(
     desk: &BackupDesk,
     query: &HashMap<String, String>,
     body: Body,
-    step: fn(&Shared, u128, &[u8]) -> Result<RestoreState, NotImported>,
+    step: fn(&NodeParts, u128, &[u8]) -> Result<RestoreState, NotImported>,
 ) -> Result<Value, NoAnswer> {
     let position = axum::body::to_bytes(body, KEY_BYTES_MAX).await;
     let position =
         position.map_err(|_| unusable("the body is the key behind which nothing more comes."))?;
-    let (shared, id) = (serving(desk)?, hexadecimal(query, "id")?);
+    let (parts, id) = (serving(desk)?, hexadecimal(query, "id")?);
     blocking(move || {
-        let state = step(&shared, id, &position).map_err(not_imported)?;
-        Ok(state_page(&shared, Some(&state), false))
+        let state = step(&parts, id, &position).map_err(not_imported)?;
+        Ok(state_page(&parts, Some(&state), false))
     })
     .await
 }

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! /healthz       200 while the process lives
-//! /readyz        200 while it serves, 503 with the phase otherwise, or with why other members are of no use to it
+//! /readyz        200 while it serves, 503 with the phase otherwise, or with why other members are of no use to it;
+//!                quorum=1: 503 also without a majority of the members
+//! /v0/health     JSON: a word, and all that is wrong with the way out
 //! /metrics       OpenMetrics text
 //! /v0/status     JSON: node, engine, queues
 //! /openapi.yaml  the contract of the data plane
@@ -42,13 +44,15 @@ mod profile;
 use crate::audit::{self, Audit, AuditEvent, AuditKind, Port};
 use crate::border::Border;
 use crate::clock;
-use crate::disk::fullness;
-use crate::event_loop::shared::{Phase, PhaseCell, Shared};
+use crate::event_loop::parts::NodeParts;
 use crate::front::desk::FrontDesk;
+use crate::health::{self, HealthFinding};
+use crate::health_watch;
 use crate::limits;
 use crate::measure::metrics::{CapacityShare, RefusalCause};
 use crate::measure::profile::{ThreadKind, register};
-use crate::peers::Cluster;
+use crate::member::Cluster;
+use crate::phase::{Phase, PhaseCell};
 use crate::rights::{AdminNeed, LoginProof, ShownNames, ShownToken};
 use crate::start_error::StartError;
 use crate::tls::{ByteStream, Opening};
@@ -67,7 +71,7 @@ use dendra_wire::{Hosts, Refusal};
 use exposition::ScrapeSources;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use pages::{ComparisonsPage, HintsPage, OwnPage, ScrubPage};
+use pages::{ComparisonsPage, HealthPage, HintsPage, OwnPage, ScrubPage, json_of};
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
@@ -83,7 +87,7 @@ use tokio::task::JoinHandle as Task;
 
 struct AdminPlane {
     phase: Arc<PhaseCell>,
-    shared: Arc<OnceLock<Arc<Shared>>>,
+    parts: Arc<OnceLock<NodeParts>>,
     registry: Registry,
     hosts: Hosts,
     border: Border,
@@ -92,7 +96,7 @@ struct AdminPlane {
 /// The running admin plane.
 pub(crate) struct Admin {
     addr: SocketAddr,
-    shared: Arc<OnceLock<Arc<Shared>>>,
+    parts: Arc<OnceLock<NodeParts>>,
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
@@ -108,19 +112,19 @@ pub(crate) fn start(
         reason: format!("the admin plane could not be started: {error}"),
     };
     let addr = socket.local_addr().map_err(failed)?;
-    let shared = Arc::new(OnceLock::new());
+    let parts = Arc::new(OnceLock::new());
     let numbers = ScrapeSources {
         phase: Arc::clone(&phase),
-        shared: Arc::clone(&shared),
+        parts: Arc::clone(&parts),
     };
     let plane = Arc::new(AdminPlane {
         phase,
-        shared: Arc::clone(&shared),
+        parts: Arc::clone(&parts),
         registry: exposition::registry(numbers),
         hosts,
         border: border.clone(),
     });
-    let node = Arc::clone(&shared);
+    let node = Arc::clone(&parts);
     let (stop, stopped) = watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -136,7 +140,7 @@ pub(crate) fn start(
     tracing::info!(%addr, "admin plane");
     Ok(Admin {
         addr,
-        shared,
+        parts,
         stop,
         thread,
     })
@@ -149,8 +153,8 @@ impl Admin {
     }
 
     /// Shows the node's numbers from now on.
-    pub(crate) fn attach(&self, shared: Arc<Shared>) {
-        if self.shared.set(shared).is_err() {
+    pub(crate) fn attach(&self, parts: NodeParts) {
+        if self.parts.set(parts).is_err() {
             tracing::error!("a node was attached to its admin plane twice");
         }
     }
@@ -167,7 +171,7 @@ impl Admin {
 async fn accept(
     socket: TcpListener,
     router: Router,
-    node: Arc<OnceLock<Arc<Shared>>>,
+    node: Arc<OnceLock<NodeParts>>,
     border: Border,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -355,8 +359,8 @@ async fn check_sender(
 fn check_store(plane: &AdminPlane, request: &Request) -> Result<(), Refusal> {
     let path = request.uri().path();
     let is_of_records = path.starts_with("/v0/checkpoints") || path.starts_with("/v0/restore");
-    let shared = plane.shared.get();
-    let Some(desk) = shared.and_then(|shared| shared.front.as_ref()) else {
+    let parts = plane.parts.get();
+    let Some(desk) = parts.and_then(|parts| parts.front.as_ref()) else {
         return Ok(());
     };
     if is_of_records {
@@ -461,7 +465,9 @@ fn check_token(plane: &AdminPlane, request: &Request) -> Result<Option<String>, 
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let need = match path {
         "/metrics" if is_read => AdminNeed::Metrics,
-        "/" | "/page.js" | "/page.css" | "/v0/status" | "/openapi.yaml" if is_read => {
+        "/" | "/page.js" | "/page.css" | "/v0/status" | "/v0/health" | "/openapi.yaml"
+            if is_read =>
+        {
             AdminNeed::Look
         }
         // Checkpoints hold every record: a path that is not named here takes an admin.
@@ -528,33 +534,33 @@ fn refused(refusal: &Refusal) -> Response {
 
 impl FromRef<Arc<AdminPlane>> for StewardWay {
     fn from_ref(plane: &Arc<AdminPlane>) -> StewardWay {
-        match plane.shared.get().map(|shared| shared.cluster.as_ref()) {
+        match plane.parts.get().map(|parts| parts.cluster.as_ref()) {
             None => StewardWay::Starting,
             Some(None) => StewardWay::Alone,
-            Some(Some(cluster)) => StewardWay::Member(cluster.orders.clone()),
+            Some(Some(cluster)) => StewardWay::Member(cluster.steward.orders.clone()),
         }
     }
 }
 
 impl FromRef<Arc<AdminPlane>> for Looker {
     fn from_ref(plane: &Arc<AdminPlane>) -> Looker {
-        Looker(plane.shared.get().and_then(|shared| shared.cluster.clone()))
+        Looker(plane.parts.get().and_then(|parts| parts.cluster.clone()))
     }
 }
 
 impl FromRef<Arc<AdminPlane>> for OwnState {
     fn from_ref(plane: &Arc<AdminPlane>) -> OwnState {
-        let shared = plane.shared.get();
-        let own = shared.and_then(|shared| {
-            let cluster = shared.cluster.as_ref()?;
-            Some(OwnPage::from((&**shared, &**cluster)))
+        let parts = plane.parts.get();
+        let own = parts.and_then(|parts| {
+            let cluster = parts.cluster.as_ref()?;
+            Some(OwnPage::from((parts, &**cluster)))
         });
         OwnState(own)
     }
 }
 
 fn router(plane: Arc<AdminPlane>) -> Router {
-    let backup = backup::routes(&plane.shared);
+    let backup = backup::routes(&plane.parts);
     Router::new()
         .route("/", get(index))
         .route("/page.js", get(script))
@@ -563,6 +569,7 @@ fn router(plane: Arc<AdminPlane>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/v0/status", get(status))
+        .route("/v0/health", get(health))
         .merge(cluster::routes())
         .route("/openapi.yaml", get(openapi))
         .route("/debug/profile/{kind}", get(profile::profile))
@@ -571,16 +578,19 @@ fn router(plane: Arc<AdminPlane>) -> Router {
         .layer(middleware::from_fn_with_state(plane, check_sender))
 }
 
-async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
+async fn ready(State(plane): State<Arc<AdminPlane>>, request: Request) -> Response {
     let phase = plane.phase.now();
-    let of_no_use = plane.shared.get().and_then(|shared| shared.of_no_use());
-    let (code, said) = match (phase, of_no_use) {
+    let parts = plane.parts.get();
+    let of_no_use = parts.and_then(NodeParts::of_no_use).map(|(_, why)| why);
+    let mut wishes = request.uri().query().unwrap_or("").split('&');
+    let cut_off = || health_watch::members(parts?)?.cut_off();
+    let cut_off = || cut_off().filter(|_| wishes.any(|wish| wish == "quorum=1"));
+    let (code, said) = match (phase, of_no_use.or_else(cut_off)) {
         (Phase::Serving, None) => {
             // Reads and deletes are served: a balancer that took it away would lose them.
-            let shared = plane.shared.get();
-            let cluster = shared.and_then(|shared| shared.cluster.as_ref());
+            let cluster = parts.and_then(|parts| parts.cluster.as_ref());
             let waits = cluster.and_then(|cluster| cluster.why_plan_waits());
-            let further = full_disk(shared).into_iter().chain(waits);
+            let further = full_disk(parts).into_iter().chain(waits);
             let said = further.fold(phase.as_str().to_owned(), |said, it| {
                 format!("{said}, and {it}")
             });
@@ -592,8 +602,18 @@ async fn ready(State(plane): State<Arc<AdminPlane>>) -> Response {
     (code, format!("{said}\n")).into_response()
 }
 
-fn full_disk(shared: Option<&Arc<Shared>>) -> Option<String> {
-    fullness::sentence(shared?.engine.stats().disk)
+fn full_disk(parts: Option<&NodeParts>) -> Option<String> {
+    health::disk_full(parts?.store.engine.stats().disk)
+}
+
+async fn health(State(plane): State<Arc<AdminPlane>>) -> Response {
+    let parts = plane.parts.get();
+    let findings = parts.map_or_else(|| vec![HealthFinding::of_start()], health_watch::findings);
+    let members = parts.and_then(health_watch::members);
+    let memory = parts.map(|parts| &parts.store.health);
+    let page = json_of(HealthPage::from((&findings[..], members.as_ref(), memory)));
+    let page = format!("{page:#}\n");
+    ([(header::CONTENT_TYPE, "application/json")], page).into_response()
 }
 
 async fn metrics(State(plane): State<Arc<AdminPlane>>) -> Response {
@@ -634,24 +654,24 @@ async fn style() -> Response {
 
 async fn status(State(plane): State<Arc<AdminPlane>>) -> Response {
     let phase = plane.phase.now();
-    let shared = plane.shared.get();
-    let of_no_use = shared.and_then(|shared| shared.of_no_use());
+    let parts = plane.parts.get();
+    let of_no_use = parts.and_then(NodeParts::of_no_use).map(|(_, why)| why);
     let mut page = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "phase": shared.map_or(phase.as_str(), |shared| shared.phase_in_a_word()),
+        "phase": parts.map_or(phase.as_str(), |parts| parts.phase_in_a_word()),
         "ready": phase == Phase::Serving && of_no_use.is_none(),
         "why": of_no_use,
-        "disk": full_disk(shared),
+        "disk": full_disk(parts),
     });
-    if let Some(shared) = shared {
-        page["restore"] = restore(shared);
-        page["node"] = node(shared);
-        page["engine"] = engine(shared);
-        page["queues"] = queues(shared);
-        if let Some(desk) = &shared.front {
+    if let Some(parts) = parts {
+        page["restore"] = restore(parts);
+        page["node"] = node(parts);
+        page["engine"] = engine(parts);
+        page["queues"] = queues(parts);
+        if let Some(desk) = &parts.front {
             page["store"] = store(desk);
         }
-        if let Some(cluster) = &shared.cluster {
+        if let Some(cluster) = &parts.cluster {
             page["cluster"] = members(cluster);
         }
     }
@@ -660,8 +680,8 @@ async fn status(State(plane): State<Arc<AdminPlane>>) -> Response {
 }
 
 /// How far the restore is that is under way.
-fn restore(shared: &Shared) -> Value {
-    let progress = shared.import.progress().map(|progress| {
+fn restore(parts: &NodeParts) -> Value {
+    let progress = parts.store.import.progress().map(|progress| {
         json!({
             "id": format!("{:032x}", progress.id),
             "position": backup::digits_of(&progress.position),
@@ -672,16 +692,16 @@ fn restore(shared: &Shared) -> Value {
     progress.into()
 }
 
-fn node(shared: &Shared) -> Value {
-    let identity = shared.engine.identity();
-    let settings = &shared.settings;
+fn node(parts: &NodeParts) -> Value {
+    let identity = parts.store.engine.identity();
+    let settings = &parts.settings;
     json!({
         "id": format!("{:032x}", identity.node),
         "origin": identity.origin,
-        "nodes": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().live()),
-        "replication_factor": shared.cluster.as_ref().map_or(1, |cluster| cluster.topology().replication_factor()),
+        "nodes": parts.cluster.as_ref().map_or(1, |cluster| cluster.topology().live()),
+        "replication_factor": parts.cluster.as_ref().map_or(1, |cluster| cluster.topology().replication_factor()),
         "durability": settings.durability.as_str(),
-        "loops": shared.lanes.len(),
+        "loops": parts.lanes.len(),
         "workers": settings.workers,
         "value_bytes_max": settings.value_bytes_max,
         "memory_bytes": settings.memory_bytes,
@@ -705,7 +725,7 @@ fn members(cluster: &Cluster) -> Value {
     json!({
         "name": topology.name(),
         "epoch": topology.epoch(),
-        "digest": format!("{:016x}", cluster.digest()),
+        "digest": format!("{:016x}", cluster.own.digest()),
         "self": cluster.own_url(),
         "hints": HintsPage::from(cluster),
         "comparisons": ComparisonsPage::from(cluster),
@@ -723,19 +743,24 @@ fn store(desk: &FrontDesk) -> Value {
     })
 }
 
-fn engine(shared: &Shared) -> Value {
-    let stats = shared.engine.stats();
-    let pressure = shared.engine.pressure();
+fn engine(parts: &NodeParts) -> Value {
+    let stats = parts.store.engine.stats();
+    let pressure = parts.store.engine.pressure();
     let levels = stats.levels.iter();
     let levels = levels.map(|(tables, bytes)| json!({ "tables": tables, "bytes": bytes }));
-    let damaged = shared.engine.damaged_tables().into_iter().map(|table| {
-        json!({
-            "file": table.file,
-            "offset": table.offset,
-            "reason": table.reason,
-            "set_aside": table.is_set_aside,
-        })
-    });
+    let damaged = parts
+        .store
+        .engine
+        .damaged_tables()
+        .into_iter()
+        .map(|table| {
+            json!({
+                "file": table.file,
+                "offset": table.offset,
+                "reason": table.reason,
+                "set_aside": table.is_set_aside,
+            })
+        });
     json!({
         "pressure": pressure.level,
         "stopped_by": pressure.stop.map(|stop| format!("{stop:?}")),
@@ -752,41 +777,42 @@ fn engine(shared: &Shared) -> Value {
         "kept_bytes": stats.kept_bytes,
         "damaged_reads": stats.damaged_reads,
         "damaged_tables": damaged.collect::<Vec<_>>(),
-        "scrub": ScrubPage::from((stats.scrub, shared)),
+        "scrub": ScrubPage::from((stats.scrub, parts)),
     })
 }
 
-fn queues(shared: &Shared) -> Value {
-    let (points, scans) = shared.pool.queued();
+fn queues(parts: &NodeParts) -> Value {
+    let (points, scans) = parts.store.pool.queued();
+    let requests_max = parts.budgets.requests.limit();
     json!({
-        "connections": { "used": shared.connections(), "max": shared.settings.connections_max },
-        "requests": { "used": exposition::sum(shared, |m| &m.requests_held), "max": shared.requests.limit() },
-        "bytes": { "used": exposition::sum(shared, |m| &m.bytes_held), "max": shared.bytes.limit() },
+        "connections": { "used": parts.lanes.connections(), "max": parts.settings.connections_max },
+        "requests": { "used": exposition::sum(parts, |m| &m.requests_held), "max": requests_max },
+        "bytes": { "used": exposition::sum(parts, |m| &m.bytes_held), "max": parts.budgets.bytes.limit() },
         "processor": {
-            "standing_delay_us": exposition::standing_us(shared),
-            "standing": exposition::sum(shared, |m| &m.standing),
-            "overloaded_loops": exposition::sum(shared, |m| &m.is_standing),
-            "abandoned": exposition::sum(shared, |m| &m.abandoned),
-            "scan_rests": shared.pool.scan_rests(),
+            "standing_delay_us": exposition::standing_us(parts),
+            "standing": exposition::sum(parts, |m| &m.standing),
+            "overloaded_loops": exposition::sum(parts, |m| &m.is_standing),
+            "abandoned": exposition::sum(parts, |m| &m.abandoned),
+            "scan_rests": parts.store.pool.scan_rests(),
         },
-        "classes": classes(shared),
-        "store": { "points": points, "scans": scans, "max": shared.settings.queue },
+        "classes": classes(parts),
+        "store": { "points": points, "scans": scans, "max": parts.settings.queue },
         "writes_in_line": {
-            "clients": exposition::sum(shared, |m| &m.log_line),
-            "members": exposition::sum(shared, |m| &m.order_line),
+            "clients": exposition::sum(parts, |m| &m.log_line),
+            "members": exposition::sum(parts, |m| &m.order_line),
         },
     })
 }
 
 /// Requests of each class that were let in and refused since the start.
-fn classes(shared: &Shared) -> Value {
+fn classes(parts: &NodeParts) -> Value {
     let classes = CapacityShare::ALL.map(|share| {
         let refused = RefusalCause::ALL.map(|what| {
-            let count = exposition::refused(shared, share, what);
+            let count = exposition::refused(parts, share, what);
             (what.as_str().to_owned(), json!(count))
         });
         let refused: Map<_, _> = refused.into_iter().collect();
-        let admitted = exposition::sum(shared, |m| &m.admitted[share as usize]);
+        let admitted = exposition::sum(parts, |m| &m.admitted[share as usize]);
         let class = json!({ "admitted": admitted, "refused": refused });
         (share.as_str().to_owned(), class)
     });

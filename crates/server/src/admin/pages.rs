@@ -16,8 +16,9 @@
 
 use super::exposition::scrub_age_s;
 use crate::clock;
-use crate::event_loop::shared::Shared;
-use crate::peers::{Cluster, LookSeen, LookState};
+use crate::event_loop::parts::NodeParts;
+use crate::health::{HealthFinding, HealthMemory, MemberFacts, Severity};
+use crate::member::{Cluster, LookSeen, LookState};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -71,6 +72,31 @@ pages! {
         waits: Option<String> = it.waits.as_ref().map(|waits| waits.why.clone()),
         waits_for: Option<Vec<String>> = it.waits.as_ref().map(|waits| waits.members.clone()),
         #[serde(default)] load_bytes_per_second_max: u64 = it.load_bytes_per_second_max,
+    }
+
+    /// Answer to `GET /v0/health`.
+    HealthPage from (findings, members, memory): HealthSources<'_> {
+        health: String = word_of_health(findings).to_owned(),
+        version: String = env!("CARGO_PKG_VERSION").to_owned(),
+        member: Option<String> = members.map(|members| members.own.clone()),
+        others: Vec<ReachedPage> = members.map(|it| all(&it.others)).unwrap_or_default(),
+        findings: Vec<FindingPage> = findings.iter().map(|it| (it, memory).into()).collect(),
+    }
+
+    /// Another member, and whether it is reached.
+    ReachedPage from (url, is_up): &(String, bool) {
+        url: String = url.clone(),
+        up: bool = *is_up,
+    }
+
+    /// One thing that is wrong.
+    FindingPage from (it, memory): (&HealthFinding, Option<&HealthMemory>) {
+        kind: String = it.kind.as_str().to_owned(),
+        severity: String = it.kind.severity().as_str().to_owned(),
+        of: String = it.of.clone(),
+        sentence: String = it.sentence.clone(),
+        command: String = it.way_out.clone(),
+        since_ms: Option<u64> = memory.and_then(|memory| memory.since_ms(it)),
     }
 
     /// A member, as another one knows it.
@@ -130,19 +156,19 @@ pages! {
     }
 
     /// The part that a member alone knows of itself.
-    OwnPage from (shared, cluster): (&Shared, &Cluster) {
+    OwnPage from (parts, cluster): (&NodeParts, &Cluster) {
         hints: HintsPage = cluster.into(),
         comparisons: Vec<ComparisonPage> = comparisons(cluster),
-        scrub: ScrubPage = (shared.engine.stats().scrub, shared).into(),
+        scrub: ScrubPage = (parts.store.engine.stats().scrub, parts).into(),
     }
 
     /// Writes that are kept for members that are away.
     #[serde(default)]
     HintsPage from it: &Cluster {
-        bytes: u64 = it.hints.bytes(),
-        kept: u64 = it.hints.kept(),
-        dropped: u64 = it.hints.dropped(),
-        delivered: u64 = it.hints.delivered(),
+        bytes: u64 = it.upkeep.hints.bytes(),
+        kept: u64 = it.upkeep.hints.kept(),
+        dropped: u64 = it.upkeep.hints.dropped(),
+        delivered: u64 = it.upkeep.hints.delivered(),
     }
 
     /// How far comparisons with another member are.
@@ -156,23 +182,23 @@ pages! {
 
     /// How far comparisons are.
     ComparisonsPage from it: &Cluster {
-        bytes_per_second: u64 = it.comparisons.speed().max(it.compare_bytes_per_second),
-        read_bytes: u64 = it.comparisons.read_bytes(),
-        moved_bytes: u64 = it.comparisons.moved_bytes(),
-        promises: u64 = it.comparisons.promises(),
-        left_out: u64 = it.comparisons.left_out(),
+        bytes_per_second: u64 = compare_speed(it),
+        read_bytes: u64 = it.upkeep.comparisons.read_bytes(),
+        moved_bytes: u64 = it.upkeep.comparisons.moved_bytes(),
+        promises: u64 = it.upkeep.comparisons.promises(),
+        left_out: u64 = it.upkeep.comparisons.left_out(),
         peers: Vec<ComparisonPage> = comparisons(it),
     }
 
     /// How far scrubs are.
     #[serde(default)]
-    ScrubPage from (it, shared): (ScrubStats, &Shared) {
+    ScrubPage from (it, parts): (ScrubStats, &NodeParts) {
         bytes: u64 = it.bytes,
         blocks: u64 = it.blocks,
         spots_found: u64 = it.spots_found,
         spots_mended: u64 = it.spots_mended,
-        spans_lost: usize = shared.engine.damaged_spans().len(),
-        waits_for: Vec<RepairPage> = waiting_repairs(shared),
+        spans_lost: usize = parts.store.engine.damaged_spans().len(),
+        waits_for: Vec<RepairPage> = waiting_repairs(parts),
         is_under_way: bool = it.began_ms > 0,
         full_age_seconds: Option<u64> = scrub_age_s(&it),
     }
@@ -303,6 +329,18 @@ pages! {
     }
 }
 
+/// The findings of a node, what it knows of other members, and since when.
+type HealthSources<'a> = (
+    &'a [HealthFinding],
+    Option<&'a MemberFacts>,
+    Option<&'a HealthMemory>,
+);
+
+fn word_of_health(findings: &[HealthFinding]) -> &'static str {
+    let severities = findings.iter().map(|it| it.kind.severity());
+    Severity::word(severities.max())
+}
+
 /// The page as JSON.
 pub(super) fn json_of(page: impl Serialize) -> Value {
     serde_json::to_value(page).expect("a page has names as keys")
@@ -321,13 +359,20 @@ fn asked(status: &ClusterStatus) -> Option<String> {
 fn comparisons(cluster: &Cluster) -> Vec<ComparisonPage> {
     let others = cluster.other_members().into_iter();
     others
-        .map(|other| (&*cluster.comparisons, other).into())
+        .map(|other| (&*cluster.upkeep.comparisons, other).into())
         .collect()
 }
 
-fn waiting_repairs(shared: &Shared) -> Vec<RepairPage> {
-    let cluster = shared.cluster.iter();
-    let waiting = cluster.flat_map(|cluster| cluster.waiting_repairs(&shared.engine));
+/// Bytes a second that comparisons of this member read now, or may read.
+fn compare_speed(cluster: &Cluster) -> u64 {
+    let upkeep = &cluster.upkeep;
+    let most = upkeep.compare_bytes_per_second;
+    upkeep.comparisons.speed().max(most)
+}
+
+fn waiting_repairs(parts: &NodeParts) -> Vec<RepairPage> {
+    let cluster = parts.cluster.iter();
+    let waiting = cluster.flat_map(|cluster| cluster.waiting_repairs(&parts.store.engine));
     waiting.map(RepairPage::from).collect()
 }
 

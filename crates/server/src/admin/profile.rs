@@ -55,7 +55,7 @@ fn parameters(
             ("seconds", value) => {
                 let given = numbers::whole(value);
                 seconds = given
-                    .filter(|seconds| (1..=PROFILE_SECONDS_MAX).contains(seconds))
+                    .filter(|given| (1..=PROFILE_SECONDS_MAX).contains(given))
                     .ok_or(format!(
                         "seconds is a whole number from 1 to {PROFILE_SECONDS_MAX}."
                     ))?;
@@ -64,8 +64,8 @@ fn parameters(
             ("format", "svg") => format = ProfileFormat::Svg,
             ("format", _) => return Err("format is folded or svg.".to_owned()),
             ("unit", value) => {
-                let names: Vec<&str> = units.iter().map(|unit| unit.as_str()).collect();
-                let known = units.iter().find(|unit| unit.as_str() == value);
+                let names: Vec<&str> = units.iter().map(|one| one.as_str()).collect();
+                let known = units.iter().find(|one| one.as_str() == value);
                 unit = *known.ok_or(format!(
                     "unit of a profile {} is {}.",
                     measure.as_str(),
@@ -110,11 +110,11 @@ pub(crate) async fn profile(
             if lost > 0 {
                 tracing::warn!(lost, "samples of a profile found no room");
             }
-            let kind = match asked.format {
+            let content_type = match asked.format {
                 ProfileFormat::Folded => "text/plain; charset=utf-8",
                 ProfileFormat::Svg => "image/svg+xml",
             };
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
+            ([(header::CONTENT_TYPE, content_type)], text).into_response()
         }
         Ok(Err(refused @ NoProfile::Busy)) => refusal(StatusCode::CONFLICT, refused.to_string()),
         Ok(Err(refused @ NoProfile::Unwatched)) => {

@@ -318,11 +318,16 @@ pub(crate) fn note_handshake(audit: Option<&Audit>, source: IpAddr, port: Port) 
 
 /// The path of a request as the log has it: one of ours, or `other`.
 pub(crate) fn what_of(method: &str, path: &str) -> String {
-    const KNOWN: [&str; 16] = [
+    const KNOWN: [&str; 21] = [
         "/v0/entity",
+        "/v0/touch",
+        "/v0/batch",
         "/v0/entities",
+        "/v0/count",
+        "/v0/watch",
         "/v0/tokens",
         "/v0/status",
+        "/v0/health",
         "/v0/cluster",
         "/v0/cluster/history",
         "/v0/peer",

@@ -51,11 +51,24 @@ impl Answers<'_> {
             Outcome::Found { .. } | Outcome::Missing | Outcome::Unchanged { .. } => {
                 let stored = Key::user(&pending.held.key);
                 let cell = cell.as_ref().map(Cell::as_ref);
-                let (lane, condition) = (self.lane, pending.condition);
+                let (lane, condition) = (self.lane, &pending.condition);
                 show(lane, self.out, condition, &terms, stored.as_stored(), cell)
             }
             Outcome::Stored { version } if pending.op == OpLabel::Delete => {
                 status::write(self.out, &terms, &Outcome::Deleted { version }, b"")
+            }
+            Outcome::Stored { version } if pending.op == OpLabel::Touch => {
+                let expiry_ms = pending.held.expiry_ms;
+                status::write(
+                    self.out,
+                    &terms,
+                    &Outcome::Touched { version, expiry_ms },
+                    b"",
+                )
+            }
+            // A touch of a key without a live value is a 404, with or without `If-Match`.
+            Outcome::ConditionFailed { current: None } if pending.op == OpLabel::Touch => {
+                status::write(self.out, &terms, &Outcome::Missing, b"")
             }
             Outcome::ConditionFailed {
                 current: Some(version),
@@ -100,7 +113,7 @@ impl Answers<'_> {
             }
             Some(Finished::Page { .. } | Finished::Reply(_)) | None => {
                 let known = match op {
-                    OpLabel::Put | OpLabel::Delete => Known::Unknown,
+                    OpLabel::Put | OpLabel::Delete | OpLabel::Touch => Known::Unknown,
                     OpLabel::Get | OpLabel::Scan | OpLabel::Status | OpLabel::Other => {
                         Known::NotApplied
                     }
@@ -137,7 +150,7 @@ fn cause_of(outcome: &Outcome) -> Option<RefusalCause> {
 pub(crate) fn show(
     lane: &EventLoop,
     out: &mut Vec<u8>,
-    condition: Condition,
+    condition: &Condition,
     terms: &AnswerTerms,
     stored_key: &[u8],
     cell: Option<CellRef<'_>>,
@@ -169,23 +182,24 @@ pub(crate) fn show(
 }
 
 fn has_room(lane: &EventLoop, cell: &CellRef<'_>) -> bool {
-    cell.value.len() <= limits::UNCOUNTED_BYTES_MAX || lane.has_room_for(cell.value.len())
+    cell.value.len() <= limits::UNCOUNTED_BYTES_MAX || lane.rooms.has_room_for(cell.value.len())
 }
 
 /// The answer to a read with a condition that does not hold: nothing new for the client, or not the
 /// version that it knows.
 fn answer_condition(
     out: &mut Vec<u8>,
-    condition: Condition,
+    condition: &Condition,
     terms: &AnswerTerms,
     current: Option<Version>,
     cell: Option<CellRef<'_>>,
 ) -> u16 {
     let outcome = match (condition, current) {
-        (Condition::Absent | Condition::Differs(_), Some(version)) => {
-            Outcome::Unchanged { version }
-        }
-        (Condition::Present | Condition::Matches(_), None) => Outcome::Missing,
+        (
+            Condition::Absent | Condition::Differs(_) | Condition::DiffersFromAll(_),
+            Some(version),
+        ) => Outcome::Unchanged { version },
+        (_, None) => Outcome::Missing,
         _ => Outcome::ConditionFailed { current },
     };
     status::write(out, terms, &outcome, cell.map_or(b"", |cell| cell.value))

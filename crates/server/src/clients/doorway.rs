@@ -42,7 +42,7 @@ pub(crate) async fn enter(
     tls: &Tls,
     tcp: TcpStream,
 ) -> Result<ByteStream, Option<ByteStream>> {
-    let timeouts = &lane.shared.settings.timeouts;
+    let timeouts = &lane.parts.settings.timeouts;
     // A client in clear may wait with its first request.
     let first = if tls.takes_clear() {
         timeouts.idle
@@ -70,7 +70,7 @@ pub(crate) async fn enter(
         .join_handshake(seat, source, clock::monotonic_us());
     let shaking = async {
         turn.called().await;
-        let place = lane.handshakes.enter();
+        let place = lane.rooms.handshakes.enter();
         let shaken = place.unless_evicted(tls.accept(tcp)).await;
         if let Ok(Ok(_)) = &shaken {
             place.prove();
@@ -82,9 +82,9 @@ pub(crate) async fn enter(
             lane.refresh();
             Ok(stream)
         }
-        Some(Ok(Err(tcp))) => {
-            audit::note_handshake(lane.shared.audit.as_deref(), source, Port::Data);
-            Err(Some(ByteStream::Clear(tcp)))
+        Some(Ok(Err(in_clear))) => {
+            audit::note_handshake(lane.parts.border.audit.as_deref(), source, Port::Data);
+            Err(Some(ByteStream::Clear(in_clear)))
         }
         Some(Err(_)) | None => {
             lane.metrics().timed_out.add(1);

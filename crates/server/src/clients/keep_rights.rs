@@ -36,7 +36,7 @@ use std::rc::Rc;
 pub(crate) fn keep_rights(lane: &Rc<EventLoop>) {
     let lane = Rc::clone(lane);
     tokio::task::spawn_local(async move {
-        let Some(rights) = lane.shared.rights.clone() else {
+        let Some(rights) = lane.parts.border.rights.clone() else {
             return;
         };
         let backend = Backend::of(&lane);
@@ -71,12 +71,12 @@ async fn look(lane: &Rc<EventLoop>, backend: &Backend, rights: &Rights) -> Resul
         Some(text) => TokenTable::parse(&text)?,
     };
     let change = rights.set_table(table);
-    if let (Some(change), Some(audit)) = (&change, &lane.shared.audit) {
+    if let (Some(change), Some(audit)) = (&change, &lane.parts.border.audit) {
         let mut event = AuditEvent::new(AuditKind::TokensInForce, "the tokens changed");
         event.tokens = change.clone().named();
         audit.note(event);
     }
-    lane.shared.watch.note(|state| {
+    lane.parts.border.watch.note(|state| {
         state.token_looks += 1;
         state.token_changes += u64::from(change.is_some());
     });
@@ -120,7 +120,7 @@ async fn read(
         terms: AnswerTerms::new(
             Style::CLOSING,
             entity.quorum,
-            lane.shared.settings.durability,
+            lane.parts.settings.durability,
             routes,
         ),
         condition: Condition::None,

@@ -18,15 +18,20 @@
 //! See: docs/overload.md.
 
 use super::accept_pace::{AcceptPace, Backlog};
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::Shared;
+use crate::event_loop::parts::NodeParts;
+use crate::health_watch;
+use crate::lanes::lane::Loops;
+use crate::lanes::mailbox::LoopEvent;
 use crate::limits;
-use crate::peers::Cluster;
+use crate::member::Cluster;
+use crate::phase::PhaseCell;
+use crate::waiting::connection_gate::ConnectionGate;
+use crate::waiting::entrance::Entrance;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -62,11 +67,11 @@ pub(crate) fn bind(addr: SocketAddr) -> io::Result<Door> {
 
 /// Starts the accepting thread; it ends and closes the sockets when `stop` turns true.
 pub(crate) fn spawn(
-    shared: &Arc<Shared>,
+    parts: &NodeParts,
     sockets: Vec<TcpListener>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<JoinHandle<()>> {
-    let shared = Arc::clone(shared);
+    let parts = parts.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -77,25 +82,30 @@ pub(crate) fn spawn(
                 let accepting = async {
                     let mut tasks = tokio::task::JoinSet::new();
                     for socket in sockets {
-                        tasks.spawn(accept_for_ever(Arc::clone(&shared), socket));
+                        tasks.spawn(accept_for_ever(
+                            Arc::clone(&parts.entrance),
+                            Arc::clone(&parts.lanes),
+                            socket,
+                        ));
                     }
-                    if let Some(tls) = &shared.tls {
+                    if let Some(tls) = &parts.border.tls {
                         let tls = Arc::clone(tls);
                         let look = move |is_asked| tls.look(is_asked);
-                        tasks.spawn(look_for_ever(Arc::clone(&shared), look));
+                        tasks.spawn(look_for_ever(Arc::clone(&parts.phase), look));
                     }
-                    if let Some(desk) = &shared.front
+                    if let Some(desk) = &parts.front
                         && desk.papers.has_files()
                     {
                         let desk = Arc::clone(desk);
                         let look = move |is_asked| desk.papers.look(is_asked);
-                        tasks.spawn(look_for_ever(Arc::clone(&shared), look));
+                        tasks.spawn(look_for_ever(Arc::clone(&parts.phase), look));
                     }
-                    if let Some(cluster) = &shared.cluster
-                        && cluster.secrets.is_read_again()
+                    if let Some(cluster) = &parts.cluster
+                        && cluster.links.secrets.is_read_again()
                     {
                         tasks.spawn(look_at_secret_for_ever(Arc::clone(cluster)));
                     }
+                    tasks.spawn(health_watch::watch_for_ever(parts.clone()));
                     while tasks.join_next().await.is_some() {}
                 };
                 tokio::select! {
@@ -107,8 +117,8 @@ pub(crate) fn spawn(
 }
 
 /// Looks at files of certificates, keys and logins now and then, and when a signal asks for it.
-async fn look_for_ever(shared: Arc<Shared>, look: impl Fn(bool)) {
-    let mut asked = shared.phase.files_asked();
+async fn look_for_ever(phase: Arc<PhaseCell>, look: impl Fn(bool)) {
+    let mut asked = phase.files_asked();
     loop {
         let is_asked = tokio::time::timeout(limits::TLS_FILES_LOOK, asked.changed()).await;
         look(matches!(is_asked, Ok(Ok(()))));
@@ -119,7 +129,7 @@ async fn look_for_ever(shared: Arc<Shared>, look: impl Fn(bool)) {
 async fn look_at_secret_for_ever(cluster: Arc<Cluster>) {
     loop {
         tokio::time::sleep(limits::SECRET_FILE_LOOK).await;
-        cluster.secrets.look();
+        cluster.links.secrets.look();
     }
 }
 
@@ -130,7 +140,7 @@ async fn until_true(mut stop: watch::Receiver<bool>) {
     }
 }
 
-async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
+async fn accept_for_ever(entrance: Arc<Entrance>, lanes: Arc<Loops>, socket: TcpListener) {
     let socket = match tokio::net::TcpListener::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -141,8 +151,8 @@ async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
     let mut is_pausing = false;
     let mut pace = AcceptPace::new(Instant::now());
     loop {
-        wait_for_room(&shared).await;
-        let crowding = shared.overload.crowding();
+        entrance.wait_for_place().await;
+        let crowding = lanes.overload.crowding();
         if let Some(backlog) = pace.backlog(Instant::now(), crowding) {
             keep(&socket, backlog);
         }
@@ -162,7 +172,7 @@ async fn accept_for_ever(shared: Arc<Shared>, socket: TcpListener) {
             Ok(Some(stream)) => {
                 is_pausing = false;
                 if pace.takes(Instant::now(), || is_gone(&stream)) {
-                    hand_over(&shared, stream);
+                    hand_over(&entrance.gate, &lanes, stream);
                 }
             }
             Err(error) if is_of_that_connection(&error) => {}
@@ -221,20 +231,7 @@ fn is_of_that_connection(error: &io::Error) -> bool {
     )
 }
 
-async fn wait_for_room(shared: &Shared) {
-    while !shared.gate.has_place() {
-        let room = shared.room.notified();
-        shared.listener_waits.store(true, Ordering::SeqCst);
-        // The gate's counter is read relaxed: not in front of the flag.
-        fence(Ordering::SeqCst);
-        // A connection may have closed before the flag was up.
-        if !shared.gate.has_place() {
-            room.await;
-        }
-    }
-}
-
-fn hand_over(shared: &Shared, stream: TcpStream) {
+fn hand_over(gate: &ConnectionGate, lanes: &Loops, stream: TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection was lost before it began");
         return;
@@ -243,11 +240,10 @@ fn hand_over(shared: &Shared, stream: TcpStream) {
     let Ok(from) = stream.peer_addr() else {
         return;
     };
-    let Some(place) = shared.gate.enter(from.ip(), Instant::now()) else {
+    let Some(place) = gate.enter(from.ip(), Instant::now()) else {
         return;
     };
-    let lane = shared
-        .lanes
+    let lane = lanes
         .iter()
         .min_by_key(|lane| lane.connections.load(Ordering::SeqCst))
         .expect("there is at least one loop");

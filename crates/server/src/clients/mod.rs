@@ -3,12 +3,12 @@
 //! ```text
 //! listener.rs    accepting                       accept_pace.rs pauses and backlogs
 //! doorway.rs     TLS before the first request    connection/    requests, answers, scans
-//! backend.rs     who carries an operation out    answers.rs     from its end to an answer
+//! backend/       who carries an operation out    answers.rs     from its end to an answer
 //! keep_rights.rs the table of tokens, read again and again
 //! ```
 //!
 //! Not here: one request's bytes (`exchange/`), gates and rooms (`waiting/`), carrying out an
-//! operation (behind `backend.rs`), bytes of HTTP (crate `wire`).
+//! operation (behind `backend/`), bytes of HTTP (crate `wire`).
 //! See: ARCHITECTURE.md, docs/overload.md.
 
 mod accept_pace;

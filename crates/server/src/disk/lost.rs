@@ -44,7 +44,7 @@ impl WaitingRepairs {
             }
         }
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|id, _| spans.iter().any(|span| span.id == *id));
+        waiting.retain(|known, _| spans.iter().any(|span| span.id == *known));
         if of.is_empty() {
             waiting.remove(&id);
         } else {

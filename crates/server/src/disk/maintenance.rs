@@ -18,12 +18,13 @@
 //! See: docs/overload.md.
 
 use crate::clock;
-use crate::disk::fullness::Fullness;
+use crate::disk::owners::OtherOwners;
+use crate::disk::store::OwnStore;
 use crate::disk::{stored, wal_thread};
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::Shared;
+use crate::lanes::mailbox::LoopEvent;
 use crate::limits;
 use crate::measure::profile;
+use crate::rights::Rights;
 use dendra_engine::vfs::Ownership;
 use dendra_engine::{Maintained, Maintenance};
 use dendra_node::EndedValues;
@@ -33,14 +34,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Starts both threads.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
+pub(crate) fn spawn(
+    store: &Arc<OwnStore>,
+    rights: Option<&Arc<Rights>>,
+    owners: Option<&Arc<dyn OtherOwners>>,
+) -> std::io::Result<Vec<JoinHandle<()>>> {
     [
         (Maintenance::Flush, "flush", 5),
         (Maintenance::Compact, "compact", 10),
     ]
     .into_iter()
     .map(|(lane, name, nice)| {
-        let shared = Arc::clone(shared);
+        let store = Arc::clone(store);
+        let (rights, owners) = (rights.cloned(), owners.cloned());
         std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
@@ -48,7 +54,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
                     Maintenance::Flush => profile::ThreadKind::Flush,
                     Maintenance::Compact => profile::ThreadKind::Compact,
                 });
-                work(&shared, lane, nice);
+                work(&store, (rights.as_deref(), owners.as_deref()), lane, nice);
             })
     })
     .collect()
@@ -66,18 +72,23 @@ fn pause_after(lane: Maintenance, took_us: u64, level: f64) -> Duration {
 }
 
 /// Calls the writes that wait for the engine, when it is behind no longer.
-pub(crate) fn tell_waiting_loops(shared: &Shared) {
-    if shared.engine.pressure().stop.is_some() {
+pub(crate) fn tell_waiting_loops(store: &OwnStore) {
+    if store.engine.pressure().stop.is_some() {
         return;
     }
-    for lane in &shared.lanes {
+    for lane in store.lanes.iter() {
         if lane.waits_for_engine.swap(false, Ordering::AcqRel) {
             lane.mailbox.post(LoopEvent::QueueFree);
         }
     }
 }
 
-fn work(shared: &Shared, lane: Maintenance, nice: i32) {
+fn work(
+    store: &OwnStore,
+    (rights, owners): (Option<&Rights>, Option<&dyn OtherOwners>),
+    lane: Maintenance,
+    nice: i32,
+) {
     // On Linux this is the calling thread's own priority. Without the right to lower it the thread
     // works at the usual one.
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
@@ -87,51 +98,52 @@ fn work(shared: &Shared, lane: Maintenance, nice: i32) {
     let mut looked_us = 0;
     let mut folder = FolderWatch::default();
     let mut ended = EndedValues::default();
-    let mut fullness = Fullness::default();
     loop {
-        if lane == Maintenance::Flush && !folder.look(shared) {
+        if lane == Maintenance::Flush && !folder.look(store) {
             return;
         }
         if lane == Maintenance::Flush
-            && let Some(rights) = &shared.rights
+            && let Some(rights) = rights
             && clock::monotonic_us().saturating_sub(looked_us)
                 >= limits::STORED_LOOK.as_micros() as u64
         {
             looked_us = clock::monotonic_us();
-            stored::look_at_stored(shared, rights);
+            stored::look_at_stored(&store.engine, owners, rights);
         }
         if lane == Maintenance::Compact {
-            let walls = shared.cluster.as_ref().map(|cluster| &*cluster.walls);
+            let walls = owners.map(OtherOwners::walls);
             let until_ms = ended.until_ms(clock::now(), walls);
-            shared.engine.set_ended_ms(until_ms);
+            store.engine.set_ended_ms(until_ms);
         }
         let began_us = clock::monotonic_us();
-        let slice = shared
+        let slice = store
             .engine
             .maintain(lane, clock::wall_ms(), limits::MAINTAIN_SLICE_BYTES);
         let took_us = clock::monotonic_us().saturating_sub(began_us);
-        tell_waiting_loops(shared);
+        tell_waiting_loops(store);
         if lane == Maintenance::Flush {
-            fullness.look(shared.engine.stats().disk, clock::monotonic_us());
+            // The looks at a node's health may miss a disk that was full for a moment.
+            let now = (clock::monotonic_us(), clock::wall_ms());
+            store.health.note_disk(now, store.engine.stats().disk);
         }
         let goes_on = match slice {
             Ok(Maintained::More) => {
-                let pause = pause_after(lane, took_us, shared.engine.pressure().level);
-                shared.poke.pause(pause)
+                let pause = pause_after(lane, took_us, store.engine.pressure().level);
+                store.poke.pause(pause)
             }
-            Ok(Maintained::Idle) => shared.poke.wait(&mut seen, limits::MAINTAIN_IDLE),
+            Ok(Maintained::Idle) => store.poke.wait(&mut seen, limits::MAINTAIN_IDLE),
             Err(error) if error.is_final() => {
-                wal_thread::poison(shared, &error.to_string());
+                wal_thread::poison(store, &error.to_string());
                 false
             }
-            // The full disk was said above, and lasts.
+            // A full disk is a finding, and lasts.
             Err(error) if error.is_no_space() => {
                 tracing::debug!(%error, ?lane, "background work has no room and is tried again");
-                shared.poke.pause(limits::MAINTAIN_IDLE)
+                store.poke.pause(limits::MAINTAIN_IDLE)
             }
             Err(error) => {
                 tracing::error!(%error, ?lane, "background work failed and is tried again");
-                shared.poke.pause(limits::MAINTAIN_IDLE)
+                store.poke.pause(limits::MAINTAIN_IDLE)
             }
         };
         if !goes_on {
@@ -150,15 +162,15 @@ struct FolderWatch {
 
 impl FolderWatch {
     /// Is the folder still this node's? Asks once a second; false when it is lost.
-    fn look(&mut self, shared: &Shared) -> bool {
+    fn look(&mut self, store: &OwnStore) -> bool {
         let now_us = clock::monotonic_us();
         if now_us.saturating_sub(self.looked_us) < limits::FOLDER_LOOK.as_micros() as u64 {
             return true;
         }
         self.looked_us = now_us;
-        let told = match shared.engine.look_at_folder() {
+        let told = match store.engine.look_at_folder() {
             Err(error) if error.is_final() => {
-                wal_thread::poison(shared, &error.to_string());
+                wal_thread::poison(store, &error.to_string());
                 return false;
             }
             Err(error) => Some(error.to_string()),

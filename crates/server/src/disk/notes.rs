@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! engine is open ─► read "self", "epoch/…", "vote" ─► go on, or exit 3 ─► write "self", durable ─► FolderHome
-//!   no epoch    --cluster founds one, --join asks a member for one (`peers/join.rs`)
+//!   no epoch    --cluster founds one, --join asks a member for one (`member/join.rs`)
 //!   an epoch    the folder knows its cluster; a list of `--cluster` is not looked at
 //! ```
 //!
@@ -101,11 +101,11 @@ pub(crate) fn start(
             .map_err(|stranger| stranger.to_string())?;
         let own = if is_doubted { own.not_counted() } else { own };
         say_what_is_known(cluster, newest, id);
-        let (fence, epoch) = (own.home.fence, newest.epoch());
-        if epoch < fence {
+        let (own_fence, epoch) = (own.home.fence, newest.epoch());
+        if epoch < own_fence {
             tracing::error!(
                 epoch,
-                fence,
+                fence = own_fence,
                 "the newest epochs that this folder has taken part in cannot be read: it serves once it has learnt them from \
                  the other members; if it does not within a minute, replace the member (dendra serve --join … --replace …), \
                  or, where it is the only one, give the order dendra cluster accept-loss"

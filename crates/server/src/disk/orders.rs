@@ -12,7 +12,7 @@
 //!
 //! Not here: how an order is begun (`peers/store.rs`), the waits for it (`event_loop/thread/`).
 
-use crate::disk::work::{PoolAnswer, StoreWork};
+use crate::lanes::work::{PoolAnswer, StoreWork};
 use dendra_engine::WriteOutcome;
 use dendra_node::step::{Event, StoreFailure, StoreOutcome, StoreTicket};
 
@@ -21,6 +21,7 @@ pub(crate) fn wrote(ticket: StoreTicket, outcome: WriteOutcome) -> Event {
     let result = match outcome {
         WriteOutcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
         WriteOutcome::GuardFailed { current } => Ok(StoreOutcome::GuardFailed { current }),
+        WriteOutcome::Crowded => Err(StoreFailure::Busy),
         WriteOutcome::NotApplied => Err(StoreFailure::NotApplied),
         WriteOutcome::NoRoom => Err(StoreFailure::DiskFull),
     };

@@ -13,11 +13,11 @@
 //! See: docs/overload.md.
 
 use crate::clock;
-use crate::disk::page::look;
+use crate::disk::store::OwnStore;
 use crate::disk::store_pool::ReadClass;
-use crate::disk::work::{PoolAnswer, StoreJob, StoreWork};
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::Shared;
+use crate::lanes::mailbox::LoopEvent;
+use crate::lanes::page::look;
+use crate::lanes::work::{PoolAnswer, StoreJob, StoreWork};
 use crate::measure::metrics::OpLabel;
 use crate::measure::profile;
 use crate::measure::stages::{RequestStage, Stages};
@@ -31,13 +31,13 @@ use std::thread::JoinHandle;
 
 /// Priority of the threads that scan. A scan
 const SCAN_NICE: i32 = 10;
-/// Starts the workers of `shared.pool`.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>> {
+/// Starts the workers of `store.pool`.
+pub(crate) fn spawn(store: &Arc<OwnStore>) -> std::io::Result<Vec<JoinHandle<()>>> {
     let mut scanners = 0;
-    let workers = shared.pool.workers().enumerate();
+    let workers = store.pool.workers().enumerate();
     workers
         .map(|(n, class)| {
-            let shared = Arc::clone(shared);
+            let store = Arc::clone(store);
             let (name, nice) = match class {
                 ReadClass::Points => (format!("store-{n}"), None),
                 ReadClass::Scans => {
@@ -56,15 +56,15 @@ pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<Vec<JoinHandle<()>>
                     // On Linux this is the calling thread's own priority.
                     tracing::debug!(%error, "{class:?} keep the usual priority");
                 }
-                while let Some(job) = shared.pool.next(class, &shared.overload) {
-                    answer(&shared, job, &shared.pool.stages[n]);
+                while let Some(job) = store.pool.next(class, &store.lanes.overload) {
+                    answer(&store, job, &store.pool.stages[n]);
                 }
             })
         })
         .collect()
 }
 
-fn answer(shared: &Shared, job: StoreJob, stages: &Stages) {
+fn answer(store: &OwnStore, job: StoreJob, stages: &Stages) {
     let StoreJob {
         lane,
         slot,
@@ -85,7 +85,7 @@ fn answer(shared: &Shared, job: StoreJob, stages: &Stages) {
     } else {
         // A panic inside the engine poisons its locks, and then every later call panics too. Each
         // job is answered, none is lost, and the log has the first reason.
-        catch_unwind(AssertUnwindSafe(|| run(&shared.engine, work))).unwrap_or_else(|panic| {
+        catch_unwind(AssertUnwindSafe(|| run(&store.engine, work))).unwrap_or_else(|panic| {
             let reason = panic
                 .downcast_ref::<&str>()
                 .copied()
@@ -97,9 +97,9 @@ fn answer(shared: &Shared, job: StoreJob, stages: &Stages) {
     };
     watch.lap(stages, op, RequestStage::Engine);
     if class == ReadClass::Scans {
-        shared.pool.end_scan(&shared.overload, began_us);
+        store.pool.end_scan(&store.lanes.overload, began_us);
     }
-    shared.lanes[lane]
+    store.lanes[lane]
         .mailbox
         .post(LoopEvent::Answered { slot, answer });
 }
@@ -175,7 +175,7 @@ fn read(engine: &Engine, key: &Key) -> Result<PoolAnswer, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::page::Page;
+    use crate::lanes::page::Page;
 
     #[test]
     fn a_job_without_a_result_is_answered_in_its_own_kind() {

@@ -17,10 +17,12 @@
 //! See: docs/operating.md, "Damage".
 
 use crate::clock;
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::Shared;
+use crate::disk::owners::OtherOwners;
+use crate::disk::store::OwnStore;
+use crate::lanes::mailbox::LoopEvent;
 use crate::limits;
 use crate::measure::profile;
+use crate::settings::Settings;
 use dendra_base::Space;
 use dendra_engine::{DamagedSpan, Maintained, ScrubStats};
 use dendra_node::step::LostSpan;
@@ -32,19 +34,23 @@ use std::time::{Duration, Instant};
 const NICE: i32 = 15;
 
 /// Starts the thread, unless the rate is zero.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> Option<std::io::Result<JoinHandle<()>>> {
-    if shared.settings.scrub_bytes_per_second == 0 {
+pub(crate) fn spawn(
+    store: &Arc<OwnStore>,
+    settings: &Arc<Settings>,
+    owners: Option<&Arc<dyn OtherOwners>>,
+) -> Option<std::io::Result<JoinHandle<()>>> {
+    if settings.scrub_bytes_per_second == 0 {
         return None;
     }
-    let shared = Arc::clone(shared);
+    let (store, settings, owners) = (Arc::clone(store), Arc::clone(settings), owners.cloned());
     let thread = std::thread::Builder::new().name("scrub".to_owned());
     Some(thread.spawn(move || {
         let _seat = profile::register(profile::ThreadKind::Scrub);
         if let Err(error) = rustix::process::setpriority_process(None, NICE) {
             tracing::debug!(%error, "scrubbing keeps its priority");
         }
-        work(&shared);
-        if let Err(error) = shared.engine.note_scrub() {
+        work(&store, &settings, owners.as_deref());
+        if let Err(error) = store.engine.note_scrub() {
             tracing::warn!(%error, "it was not noted where the scrub stands: the next start reads some tables again");
         }
     }))
@@ -60,16 +66,16 @@ fn pause_after(bytes: u64, bytes_per_second: u64, level: f64) -> Duration {
     }
 }
 
-fn work(shared: &Shared) {
-    let rate = shared.settings.scrub_bytes_per_second;
-    let every_ms = shared.settings.scrub_every.as_millis() as u64;
+fn work(store: &OwnStore, settings: &Settings, owners: Option<&dyn OtherOwners>) {
+    let rate = settings.scrub_bytes_per_second;
+    let every_ms = settings.scrub_every.as_millis() as u64;
     let slice_bytes = limits::SCRUB_SLICE_BYTES.min(rate);
     let mut said = ScrubLog::default();
     loop {
-        let slice = shared.engine.scrub(clock::wall_ms(), every_ms, slice_bytes);
+        let slice = store.engine.scrub(clock::wall_ms(), every_ms, slice_bytes);
         let pause = match slice {
             Ok(slice) => {
-                let pause = pause_after(slice.bytes, rate, shared.engine.pressure().level);
+                let pause = pause_after(slice.bytes, rate, store.engine.pressure().level);
                 match slice.state {
                     Maintained::More => pause,
                     Maintained::Idle => pause.max(limits::SCRUB_IDLE),
@@ -80,8 +86,8 @@ fn work(shared: &Shared) {
                 limits::SCRUB_BUSY_PAUSE
             }
         };
-        said.look(shared);
-        if !shared.poke.pause(pause) {
+        said.look(store, owners);
+        if !store.poke.pause(pause) {
             return;
         }
     }
@@ -98,9 +104,9 @@ struct ScrubLog {
 }
 
 impl ScrubLog {
-    fn look(&mut self, shared: &Shared) {
-        self.look_at_waits(shared);
-        let stats = shared.engine.stats().scrub;
+    fn look(&mut self, store: &OwnStore, owners: Option<&dyn OtherOwners>) {
+        self.look_at_waits(store, owners);
+        let stats = store.engine.stats().scrub;
         let before = std::mem::replace(&mut self.stats, stats);
         if stats.full_ended_ms != before.full_ended_ms && stats.full_ended_ms > 0 {
             let seconds = stats.full_ended_ms.saturating_sub(stats.full_began_ms) / 1_000;
@@ -120,7 +126,7 @@ impl ScrubLog {
                 "damaged blocks are gone: their tables were written anew"
             );
         }
-        let spans = shared.engine.damaged_spans();
+        let spans = store.engine.damaged_spans();
         if spans == self.spans {
             return;
         }
@@ -131,18 +137,18 @@ impl ScrubLog {
                 offset,
                 reason,
                 "a block is damaged: {}",
-                fate(shared, span)
+                fate(owners.is_some(), span)
             );
         }
         self.spans = spans;
-        self.tell_node(shared);
+        self.tell_node(store);
     }
 
-    fn look_at_waits(&mut self, shared: &Shared) {
-        let Some(cluster) = &shared.cluster else {
+    fn look_at_waits(&mut self, store: &OwnStore, owners: Option<&dyn OtherOwners>) {
+        let Some(owners) = owners else {
             return;
         };
-        let waits = cluster.waiting_repairs(&shared.engine);
+        let waits = owners.waiting_repairs(&store.engine);
         let is_early = |at: Instant| at.elapsed() < limits::SCRUB_WAITS_PAUSE;
         if waits == self.waits || self.waits_at.is_some_and(is_early) {
             return;
@@ -161,22 +167,20 @@ impl ScrubLog {
         (self.waits, self.waits_at) = (waits, Some(Instant::now()));
     }
 
-    fn tell_node(&self, shared: &Shared) {
+    fn tell_node(&self, store: &OwnStore) {
         let lost = self.spans.iter().map(|span| LostSpan {
             id: span.id,
             block: span.block(),
             first: span.first.clone().into(),
             last: span.last.clone().into(),
         });
-        shared.lanes[0]
-            .mailbox
-            .post(LoopEvent::Lost(lost.collect()));
+        store.lanes[0].mailbox.post(LoopEvent::Lost(lost.collect()));
     }
 }
 
 /// The fate of a damaged span, for the log.
-fn fate(shared: &Shared, span: &DamagedSpan) -> &'static str {
-    if shared.cluster.is_none() {
+fn fate(has_owners: bool, span: &DamagedSpan) -> &'static str {
+    if !has_owners {
         return "no other node has its records: reads of them fail until the folder is restored";
     }
     match span.first.first() {

@@ -18,12 +18,12 @@
 //! 4. While a loop is near its target, chunks of scans take at most one part in `SCAN_TIME_SHARE`
 //!    of the time of one processor. At least one is begun in `SCAN_REST_MAX`.
 //!
-//! Not here: the threads (`readers.rs`), reads that do not block (`alone.rs` asks the engine
-//! itself). See: docs/overload.md.
+//! Not here: the threads (`readers.rs`), reads that do not block (`clients/backend/alone.rs` asks
+//! the engine itself). See: docs/overload.md.
 
 use crate::clock;
-use crate::disk::work::{StoreJob, StoreWork};
-use crate::event_loop::overload::Overload;
+use crate::lanes::overload::Overload;
+use crate::lanes::work::{StoreJob, StoreWork};
 use crate::limits;
 use crate::measure::profile::Lock;
 use crate::measure::stages::Stages;

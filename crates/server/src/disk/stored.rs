@@ -11,13 +11,14 @@
 //! Not here: the limit itself (`rights/`).
 //! See: docs/api.md, section "Quotas".
 
-use crate::event_loop::shared::Shared;
+use crate::disk::owners::OtherOwners;
 use crate::rights::Rights;
 use dendra_base::Space;
+use dendra_engine::Engine;
 use dendra_wire::route::successor;
 
 /// Looks once.
-pub(crate) fn look_at_stored(shared: &Shared, rights: &Rights) {
+pub(crate) fn look_at_stored(engine: &Engine, owners: Option<&dyn OtherOwners>, rights: &Rights) {
     for used in rights.limited() {
         if used.stored_max().is_none() {
             continue;
@@ -25,20 +26,19 @@ pub(crate) fn look_at_stored(shared: &Shared, rights: &Rights) {
         let mut from = vec![Space::User.byte()];
         from.extend_from_slice(&used.prefix);
         let seen = used.unseen();
-        match shared.engine.bytes_between(&from, &successor(&from)) {
-            Ok(bytes) => used.note_stored(scaled(bytes, shared), seen),
+        match engine.bytes_between(&from, &successor(&from)) {
+            Ok(bytes) => used.note_stored(scaled(bytes, owners), seen),
             Err(error) => tracing::warn!(%error, "what a token stores is not known"),
         }
     }
 }
 
 /// The bytes at all members together, each copy counted once.
-fn scaled(bytes: u64, shared: &Shared) -> u64 {
-    let Some(cluster) = &shared.cluster else {
+fn scaled(bytes: u64, owners: Option<&dyn OtherOwners>) -> u64 {
+    let Some(owners) = owners else {
         return bytes;
     };
-    let topology = cluster.topology();
-    let members = topology.live() as u64;
-    let copies = u64::from(topology.replication_factor()).min(members).max(1);
+    let (members, copies) = owners.spread();
+    let copies = copies.min(members).max(1);
     bytes.saturating_mul(members) / copies
 }

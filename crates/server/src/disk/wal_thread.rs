@@ -20,10 +20,11 @@
 
 use crate::disk::bell::Woken;
 use crate::disk::import::IMPORT_LANE;
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::{Phase, Shared};
+use crate::disk::store::OwnStore;
+use crate::lanes::mailbox::LoopEvent;
 use crate::limits;
 use crate::measure::profile;
+use crate::phase::Phase;
 use dendra_engine::{Error, WriteOutcome};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,20 +56,20 @@ pub(crate) fn token_slot(token: u64) -> u32 {
 /// Hands outcomes to the loops that wait for them: one post, so at most one wake, per loop.
 /// `groups` is scratch space with one entry per loop. Outcomes of loop `own` stay in `groups`.
 pub(crate) fn deliver(
-    shared: &Shared,
+    store: &OwnStore,
     done: &mut Vec<(u64, WriteOutcome)>,
     groups: &mut [Vec<LoopEvent>],
     own: Option<usize>,
 ) {
     for (token, outcome) in done.drain(..) {
         if token_lane(token) == IMPORT_LANE {
-            shared.import.wrote(outcome);
+            store.import.wrote(outcome);
             continue;
         }
         groups[token_lane(token)].push(LoopEvent::Written { token, outcome });
     }
     for (lane, group) in groups.iter_mut().enumerate() {
-        let handle = &shared.lanes[lane];
+        let handle = &store.lanes[lane];
         if Some(lane) == own {
             continue;
         }
@@ -82,36 +83,36 @@ pub(crate) fn deliver(
 }
 
 /// Starts the thread.
-pub(crate) fn spawn(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
-    let shared = Arc::clone(shared);
+pub(crate) fn spawn(store: &Arc<OwnStore>) -> std::io::Result<JoinHandle<()>> {
+    let store = Arc::clone(store);
     std::thread::Builder::new()
         .name("wal".to_owned())
         .spawn(move || {
             let _seat = profile::register(profile::ThreadKind::Wal);
-            commit_until_closed(&shared);
+            commit_until_closed(&store);
         })
 }
 
-fn commit_until_closed(shared: &Shared) {
+fn commit_until_closed(store: &OwnStore) {
     let mut done = Vec::with_capacity(1024);
-    let mut groups: Vec<Vec<LoopEvent>> = shared.lanes.iter().map(|_| Vec::new()).collect();
+    let mut groups: Vec<Vec<LoopEvent>> = store.lanes.iter().map(|_| Vec::new()).collect();
     let mut wait = QUIET;
     loop {
-        let woken = shared.bell.wait(wait);
+        let woken = store.bell.wait(wait);
         if matches!(woken, Woken::Quiet) {
-            if !seal(shared) {
+            if !seal(store) {
                 return;
             }
             wait = QUIET;
             continue;
         }
-        wait = match commit_all(shared, &mut done, &mut groups) {
+        wait = match commit_all(store, &mut done, &mut groups) {
             Ok(()) => {
-                shared.bell.note_commit();
+                store.bell.note_commit();
                 limits::SEAL_AFTER
             }
             Err(error) if error.is_final() => {
-                poison(shared, &error.to_string());
+                poison(store, &error.to_string());
                 return;
             }
             Err(error) => {
@@ -120,7 +121,7 @@ fn commit_until_closed(shared: &Shared) {
             }
         };
         if matches!(woken, Woken::Closed) {
-            seal(shared);
+            seal(store);
             return;
         }
     }
@@ -129,14 +130,14 @@ fn commit_until_closed(shared: &Shared) {
 /// Commits until no write is left. Once is not always enough with durability `os`. A commit that an
 /// event loop began and could not finish goes first, and alone, while others queue behind it.
 fn commit_all(
-    shared: &Shared,
+    store: &OwnStore,
     done: &mut Vec<(u64, WriteOutcome)>,
     groups: &mut [Vec<LoopEvent>],
 ) -> Result<(), Error> {
     loop {
-        let result = shared.engine.commit(done);
+        let result = store.engine.commit(done);
         let was_empty = done.is_empty();
-        deliver(shared, done, groups, None);
+        deliver(store, done, groups, None);
         if result.is_err() || was_empty {
             return result;
         }
@@ -144,14 +145,14 @@ fn commit_all(
 }
 
 /// Attests the committed writes; false when the log failed.
-fn seal(shared: &Shared) -> bool {
-    if !shared.bell.take_unsealed() {
+fn seal(store: &OwnStore) -> bool {
+    if !store.bell.take_unsealed() {
         return true;
     }
-    match shared.engine.seal() {
+    match store.engine.seal() {
         Ok(()) => true,
         Err(error) if error.is_final() => {
-            poison(shared, &error.to_string());
+            poison(store, &error.to_string());
             false
         }
         Err(error) => {
@@ -163,20 +164,18 @@ fn seal(shared: &Shared) -> bool {
 
 /// The durable state is unknown, or the folder is lost: tells all threads, and leaves the rest to a
 /// restart.
-pub(crate) fn poison(shared: &Shared, reason: &str) {
-    if shared.phase.turn(Phase::Poisoned) {
-        let what = match shared.engine.lost() {
+pub(crate) fn poison(store: &OwnStore, reason: &str) {
+    if store.phase.turn(Phase::Poisoned) {
+        let what = match store.engine.lost() {
             Some(_) => {
                 "the data folder is lost: no write is acknowledged any more, the process stops"
             }
             None => "the log failed: nothing more is written, the process stops",
         };
         tracing::error!(reason, "{what}");
-        for lane in &shared.lanes {
-            lane.mailbox.post(LoopEvent::Poisoned);
-        }
+        store.lanes.post_to_all(|| LoopEvent::Poisoned);
         // Kept for a watcher that is not there yet.
-        shared.phase.ended.notify_one();
+        store.phase.ended.notify_one();
     }
 }
 

@@ -16,12 +16,12 @@
 //!    room.
 //!
 //! Not here: which request is called next (crate `node`, `standing/`), all loops together
-//! (`overload.rs`).
+//! (`lanes/overload.rs`).
 //! See: docs/overload.md, "When the processor is what runs out".
 
 use crate::clock;
 use crate::event_loop::giving_way::{GivingWay, source_of};
-use crate::event_loop::shared::{LoopHandle, Shared};
+use crate::lanes::lane::{LoopHandle, Loops};
 use crate::waiting::seat::{LocalBell, Seat};
 use dendra_node::Line;
 use dendra_node::standing::{Called, Crowding, LineChange, STANDING_US, StackPlace};
@@ -29,6 +29,7 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The least time between two probes of one loop.
 const PROBE_US: u64 = 1_000;
@@ -38,7 +39,7 @@ const CROWDED_US: u64 = 2_000;
 
 /// One loop's.
 pub(crate) struct Delay {
-    shared: Arc<Shared>,
+    lanes: Arc<Loops>,
     /// Index of the loop.
     index: usize,
     giving_way: Rc<GivingWay>,
@@ -131,11 +132,15 @@ impl Drop for InLine<'_> {
 }
 
 impl Delay {
-    /// The loop `index` of `shared`, at rest.
-    pub(crate) fn new(shared: &Arc<Shared>, index: usize, giving_way: &Rc<GivingWay>) -> Delay {
-        let target = shared.settings.queue_delay_target;
+    /// The loop `index` of `lanes`, at rest.
+    pub(crate) fn new(
+        target: Duration,
+        lanes: &Arc<Loops>,
+        index: usize,
+        giving_way: &Rc<GivingWay>,
+    ) -> Delay {
         Delay {
-            shared: Arc::clone(shared),
+            lanes: Arc::clone(lanes),
             index,
             giving_way: Rc::clone(giving_way),
             line: RefCell::new(Line::new(target.as_micros() as u64)),
@@ -148,7 +153,7 @@ impl Delay {
     }
 
     fn handle(&self) -> &LoopHandle {
-        &self.shared.lanes[self.index]
+        &self.lanes[self.index]
     }
 
     /// Something was read: looks whether it is time for a probe, or whether one is late.
@@ -166,7 +171,7 @@ impl Delay {
     }
 
     fn note(&self, now_us: u64, change: Option<LineChange>) {
-        let overload = &self.shared.overload;
+        let overload = &self.lanes.overload;
         match change {
             Some(LineChange::Begins) => {
                 self.is_standing.set(true);

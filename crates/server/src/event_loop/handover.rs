@@ -78,6 +78,8 @@ pub(crate) struct Held {
     pub(crate) key: Bytes,
     /// Under which the backend knows the operation.
     pub(crate) number: u64,
+    /// The new end of a value that a node by itself touches.
+    pub(crate) expiry_ms: Option<u64>,
     /// For a value that the backend keeps.
     _room: Vec<Room>,
 }
@@ -88,7 +90,18 @@ impl Held {
         Held {
             key,
             number,
+            expiry_ms: None,
             _room: room,
+        }
+    }
+}
+
+impl Held {
+    /// Nothing but the new end of a value.
+    pub(crate) fn until(expiry_ms: u64) -> Held {
+        Held {
+            expiry_ms: Some(expiry_ms),
+            ..Held::default()
         }
     }
 }
@@ -137,6 +150,8 @@ pub(crate) struct ChunkTerms {
 pub(crate) struct ScanChunk {
     /// The buffer that was given, with records after its earlier content.
     pub(crate) out: Vec<u8>,
+    /// How many records are in it, or were counted for it.
+    pub(crate) records: u64,
     /// The scan ends after it.
     pub(crate) end: Option<WalkEnd>,
     /// May the head of the answer leave with it? Until then a failure has a status.

@@ -2,18 +2,25 @@
 //!
 //! ```text
 //! thread/        one event loop                  handover.rs   results that go back to a connection
-//! mailbox.rs     results of other threads        delay.rs      how late the loop begins its work
-//! shared.rs      state of all threads            giving_way.rs reads that come behind others
-//! overload.rs    how pressed all loops are
+//! parts.rs       the parts of a node              delay.rs      how late the loop begins its work
+//! giving_way.rs  reads that come behind others   write_lines.rs writes that wait for the batch
+//! turn_batch.rs  the writes of one turn          loop_rooms.rs  a loop's shares of the node's room
+//! buffers.rs     buffers of its connections      loop_clock.rs  its clocks
+//! watches.rs     its watches, and where they wait for events
 //! ```
 //!
-//! Not here: a connection's turn (`clients/`), the node's turn (`peers/agent.rs`).
+//! Not here: the mailbox of a loop, and all loops together (`lanes/`), a connection's turn
+//! (`clients/`), the node's turn (`member/agent.rs`).
 //! See: ARCHITECTURE.md, docs/overload.md.
 
+mod buffers;
 pub(crate) mod delay;
 pub(crate) mod giving_way;
 pub(crate) mod handover;
-pub(crate) mod mailbox;
-pub(crate) mod overload;
-pub(crate) mod shared;
+mod loop_clock;
+mod loop_rooms;
+pub(crate) mod parts;
 pub(crate) mod thread;
+mod turn_batch;
+pub(crate) mod watches;
+mod write_lines;

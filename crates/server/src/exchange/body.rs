@@ -44,7 +44,7 @@ pub(crate) enum BodyReader {
 
 /// Is the body over?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BodyProgress {
+pub(super) enum BodyProgress {
     All,
     More,
 }
@@ -61,7 +61,7 @@ impl BodyReader {
     }
 
     /// Takes the bytes of `input`, and gives data to `sink`.
-    fn take(
+    pub(super) fn take(
         &mut self,
         input: &mut Input,
         mut sink: impl FnMut(&[u8]),
@@ -180,13 +180,32 @@ pub(crate) struct PendingBody {
 }
 
 /// The pace that a body has to keep.
-struct BodyPace {
+pub(super) struct BodyPace {
     began_us: u64,
     received: usize,
 }
 
 impl BodyPace {
-    fn deadline_us(&self, body: Duration) -> u64 {
+    /// A body whose first byte is expected from now on.
+    pub(super) fn new(now_us: u64) -> BodyPace {
+        BodyPace {
+            began_us: now_us,
+            received: 0,
+        }
+    }
+
+    /// So many bytes came.
+    pub(super) fn note(&mut self, bytes: usize) {
+        self.received += bytes;
+    }
+
+    /// For so long its sender was not the one to wait for.
+    pub(super) fn pause(&mut self, us: u64) {
+        self.began_us += us;
+    }
+
+    /// When its next byte has to be here.
+    pub(super) fn deadline_us(&self, body: Duration) -> u64 {
         let allowance_us =
             self.received as u64 * 1_000_000 / limits::BODY_BYTES_PER_SECOND_MIN as u64;
         let timeout_us = (body.as_micros() as u64 + allowance_us)
@@ -200,12 +219,9 @@ impl Inflow {
     pub(crate) async fn collect(mut self, socket: &mut Socket) -> Result<Collected, NoBody> {
         let lane = Rc::clone(socket.lane());
         let seat = Rc::clone(socket.seat());
-        let mut pace = BodyPace {
-            began_us: lane.now_us(),
-            received: 0,
-        };
+        let mut pace = BodyPace::new(lane.now_us());
         let mut turnover = Turnover::new(pace.began_us);
-        let timeout = lane.shared.settings.timeouts.body;
+        let timeout = lane.parts.settings.timeouts.body;
         loop {
             if let Some(bytes) = self.lacking(socket.input()) {
                 let Some(rooms) = self.wait_for_room(socket, bytes, timeout).await else {
@@ -245,7 +261,7 @@ impl Inflow {
             } else {
                 deadline_us
             });
-            let before = pace.received + socket.unread_len();
+            let before_fill = pace.received + socket.unread_len();
             let filled = match reader {
                 BodyReader::Length(left) if holds && *left > limits::READ_BYTES_MAX as u64 / 2 => {
                     match socket.fill_value(value, *left as usize).await {
@@ -261,7 +277,7 @@ impl Inflow {
                     socket.fill(Expecting::Body).await
                 }
             };
-            turnover.note(pace.received + socket.unread_len() - before);
+            turnover.note(pace.received + socket.unread_len() - before_fill);
             let now_us = lane.now_us();
             // A sender may be slow for as long as no other request needs its room.
             if holds && turnover.is_slow(now_us) && self.is_room_short(&lane) {
@@ -289,7 +305,7 @@ impl Inflow {
     ) -> Option<Vec<Room>> {
         let lane = Rc::clone(socket.lane());
         let mut rooms = Vec::with_capacity(2);
-        for from in self.share.iter().chain([&lane.bytes]) {
+        for from in self.share.iter().chain([&lane.rooms.bytes]) {
             let room = match from.offer_in_turn(socket.source(), bytes) {
                 Some(room) => Some(room),
                 None => stand_for_room(socket, from, bytes, at_most).await,
@@ -302,11 +318,12 @@ impl Inflow {
     /// Do other bodies wait for room that this one may hold?
     fn is_room_short(&self, lane: &EventLoop) -> bool {
         let share = self.share.as_ref();
-        lane.bytes.is_short() || share.is_some_and(|share| share.is_short())
+        lane.rooms.bytes.is_short() || share.is_some_and(|share| share.is_short())
     }
 }
 
-async fn stand_for_room(
+/// Stands in line for room; meanwhile the socket is not read.
+pub(super) async fn stand_for_room(
     socket: &mut Socket,
     from: &Rc<Rooms>,
     bytes: usize,
@@ -327,10 +344,7 @@ pub(crate) async fn discard(
 ) -> Result<(), ConnectionEnd> {
     socket.flush().await?;
     let lane = Rc::clone(socket.lane());
-    let mut pace = BodyPace {
-        began_us: lane.now_us(),
-        received: 0,
-    };
+    let mut pace = BodyPace::new(lane.now_us());
     loop {
         let before = socket.unread_len();
         let taken = body.take(socket.input(), |_| {});
@@ -341,7 +355,7 @@ pub(crate) async fn discard(
             // The request is answered already: all that is left to say is the end.
             Err(_) => return Err(ConnectionEnd::Done),
         }
-        let timeout = lane.shared.settings.timeouts.body;
+        let timeout = lane.parts.settings.timeouts.body;
         socket.seat().arm(pace.deadline_us(timeout));
         socket.fill_unwanted().await?;
     }

@@ -76,7 +76,7 @@ impl Input {
             bytes, is_shared, ..
         } = std::mem::take(self);
         if is_shared {
-            lane.reuse_input(bytes);
+            lane.buffers.reuse_input(bytes);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! socket.rs      the client's side of it         input.rs      bytes that came and are not parsed yet
 //! body.rs        bodies that arrive slowly       pages.rs      scans in pages
+//! body_text.rs   bodies that are worked on while they arrive
 //! turn_work.rs   the work of a connection, in calls
 //! ```
 //!
@@ -10,6 +11,7 @@
 //! See: docs/overload.md.
 
 pub(crate) mod body;
+pub(crate) mod body_text;
 pub(crate) mod input;
 pub(crate) mod pages;
 pub(crate) mod socket;

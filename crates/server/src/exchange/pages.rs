@@ -9,7 +9,7 @@
 //! 2. A limit that is reached names the key to go on from, in the direction of the scan.
 //! 3. A scan holds one page, for any size of the answer.
 //!
-//! Not here: making pages (`peers/scan.rs`, `front/scan.rs`).
+//! Not here: making pages (`peers/scan.rs`, `clients/backend/front_scan.rs`).
 //! See: docs/api.md, section "Many keys".
 
 use crate::event_loop::handover::{ChunkTerms, NoChunk, ScanChunk, WalkEnd};
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use dendra_base::peer::Range;
 use dendra_wire::Refusal;
 use dendra_wire::http::Framing;
-use dendra_wire::http::records::{self, ShownPart};
+use dendra_wire::http::records::{self as framed, ShownPart};
 use dendra_wire::route::{Direction, Scan as Query};
 use std::rc::Rc;
 
@@ -32,7 +32,7 @@ fn range_of(query: &Query) -> Range {
         start: raw(&query.start),
         end: is_bounded.then(|| raw(&query.end)),
         is_reverse: query.direction == Direction::Backward,
-        is_keys_only: query.show == ShownPart::KeysOnly,
+        is_keys_only: query.show != ShownPart::KeysAndValues,
     }
 }
 
@@ -164,7 +164,7 @@ impl PageWalk {
         turn: ChunkTerms,
     ) -> Result<ScanChunk, NoChunk> {
         let Some(finished) = finished else {
-            return Ok(chunk(out, Some(WalkEnd::Complete), false));
+            return Ok(chunk(out, Some(WalkEnd::Complete), 0));
         };
         let (page, rest, failure) = match finished {
             Some(Finished::Page {
@@ -183,15 +183,17 @@ impl PageWalk {
                 cell: None,
             }));
         }
+        let mut records = 0;
         for (key, cell) in &page {
             if self.left == Some(0) {
                 let next = match self.direction {
                     Direction::Forward => key,
                     Direction::Backward => &self.last,
                 };
-                return Ok(chunk(out, Some(WalkEnd::Limited(next.to_vec())), true));
+                return Ok(chunk(out, Some(WalkEnd::Limited(next.to_vec())), records));
             }
-            records::record(&mut out, self.framing, self.show, key, &cell.value);
+            framed::record(&mut out, self.framing, self.show, key, &cell.value);
+            records += 1;
             self.left = self.left.map(|left| left - 1);
             self.last = key.clone();
         }
@@ -201,16 +203,17 @@ impl PageWalk {
             (None, _) => Some(WalkEnd::Complete),
         };
         self.rest = rest;
-        Ok(chunk(out, end, !page.is_empty()))
+        Ok(chunk(out, end, records))
     }
 }
 
-/// `has_records`: the head leaves with the first records or the end, and a failure after it is a
-/// trailer. Before it pages without a record count against the deadline of the request.
-fn chunk(out: Vec<u8>, end: Option<WalkEnd>, has_records: bool) -> ScanChunk {
+/// The head leaves with the first records or the end, or when much of the request's time is over;
+/// a failure after it is a trailer.
+fn chunk(out: Vec<u8>, end: Option<WalkEnd>, records: u64) -> ScanChunk {
     ScanChunk {
         out,
-        may_open: has_records || end.is_some(),
+        records,
+        may_open: records > 0 || end.is_some(),
         end,
     }
 }

@@ -25,6 +25,7 @@
 use crate::clock;
 use crate::event_loop::giving_way::WayPlace;
 use crate::event_loop::thread::EventLoop;
+use crate::event_loop::watches::{WatchNews, WatchSeat};
 use crate::exchange::input::Input;
 use crate::exchange::turn_work::{TurnWork, body_piece};
 use crate::limits;
@@ -307,13 +308,14 @@ impl Socket {
     /// Sees to a buffer for the next answer.
     pub(crate) fn prepare_out(&mut self) {
         if self.out.capacity() == 0 {
-            self.out = self.lane.output_buffer();
+            self.out = self.lane.buffers.output();
         }
     }
 
     /// Makes `out` the next bytes to send. Requires: everything else is sent.
     pub(crate) fn replace_out(&mut self, out: Vec<u8>) {
         self.lane
+            .buffers
             .reuse_output(std::mem::replace(&mut self.out, out));
     }
 
@@ -337,7 +339,7 @@ impl Socket {
 
     /// Waits until the loop may read as many unwanted bytes as a read takes.
     async fn allowance(&self) -> Result<(), ConnectionEnd> {
-        while !self.lane.may_discard(limits::READ_BYTES_MAX) {
+        while !self.lane.rooms.may_discard(limits::READ_BYTES_MAX) {
             if self.seat.is_late() {
                 return Err(ConnectionEnd::TooSlow);
             }
@@ -352,7 +354,7 @@ impl Socket {
     pub(crate) async fn fill(&mut self, stage: Expecting) -> Result<(), ConnectionEnd> {
         let _held = self.hold_input();
         self.waits_since_us = None;
-        let timeouts = &self.lane.shared.settings.timeouts;
+        let timeouts = &self.lane.parts.settings.timeouts;
         match stage {
             Expecting::Idle => self.seat.arm(self.deadline_us(timeouts.idle)),
             Expecting::Head => {
@@ -466,7 +468,7 @@ impl Socket {
         };
         self.expect_client(asked_us)?;
         self.seat
-            .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
+            .arm(self.deadline_us(lane.parts.settings.timeouts.idle));
         let Some(in_line) = lane.delay.stand(&self.seat, self.source, now_us) else {
             return Ok(());
         };
@@ -482,7 +484,7 @@ impl Socket {
         })
         .await?;
         self.seat
-            .arm(self.deadline_us(lane.shared.settings.timeouts.idle));
+            .arm(self.deadline_us(lane.parts.settings.timeouts.idle));
         self.lane.refresh();
         self.expect_client(asked_us)?;
         self.is_called_to_refuse = called == Called::Refuse;
@@ -523,7 +525,7 @@ impl Socket {
             return Poll::Ready(Err(end));
         }
         let held = self.input.len();
-        let mut buffer = self.lane.input_buffer();
+        let mut buffer = self.lane.buffers.input();
         let until = if self.lane.is_crowded() {
             (held + limits::UNCOUNTED_BYTES_MAX).min(buffer.len())
         } else {
@@ -541,11 +543,11 @@ impl Socket {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(_) => {
-                self.lane.reuse_input(buffer);
+                self.lane.buffers.reuse_input(buffer);
                 Poll::Ready(Err(ConnectionEnd::HungUp))
             }
             Poll::Pending => {
-                self.lane.reuse_input(buffer);
+                self.lane.buffers.reuse_input(buffer);
                 self.idle(cx, stage)
             }
         }
@@ -565,7 +567,7 @@ impl Socket {
 
     /// Takes room for bytes of this client now, or not at all.
     pub(crate) fn hold_bytes(&self, bytes: usize) -> Option<Room> {
-        self.lane.bytes.offer(self.source, bytes)
+        self.lane.rooms.bytes.offer(self.source, bytes)
     }
 
     /// Writes everything out.
@@ -581,14 +583,14 @@ impl Socket {
     async fn write_out(&mut self) -> Result<(), ConnectionEnd> {
         let out = std::mem::take(&mut self.out);
         if out.is_empty() {
-            self.lane.reuse_output(out);
+            self.lane.buffers.reuse_output(out);
             return Ok(());
         }
         let mut at = 0;
         if let Poll::Ready(done) =
             poll_fn(|cx| Poll::Ready(self.poll_write(cx, &out, &mut at))).await
         {
-            self.lane.reuse_output(out);
+            self.lane.buffers.reuse_output(out);
             return done;
         }
         let _held = self.hold_input();
@@ -602,7 +604,7 @@ impl Socket {
             None
         };
         let holds = room.is_some() || self.out_room.is_some();
-        let write = self.lane.shared.settings.timeouts.write;
+        let write = self.lane.parts.settings.timeouts.write;
         let mut turnover = Turnover::new(self.lane.now_us());
         let mut stalls_us = self.deadline_us(write);
         loop {
@@ -637,7 +639,7 @@ impl Socket {
             match done {
                 Poll::Ready(Err(ConnectionEnd::TooSlow)) if now_us < stalls_us => {}
                 Poll::Ready(done) => {
-                    self.lane.reuse_output(out);
+                    self.lane.buffers.reuse_output(out);
                     self.came_us += now_us.saturating_sub(from_us);
                     return done;
                 }
@@ -649,7 +651,7 @@ impl Socket {
     /// Do others wait for room of the kind that is held here?
     pub(crate) fn is_room_short(&self) -> bool {
         let is_of_scan = self.out_room.is_some();
-        self.lane.bytes.is_short() || (is_of_scan && self.lane.scan_bytes.is_short())
+        self.lane.rooms.bytes.is_short() || (is_of_scan && self.lane.rooms.scan_bytes.is_short())
     }
 
     fn poll_write(
@@ -724,12 +726,12 @@ impl Socket {
         }
         self.allowance().await?;
         let done = poll_fn(|cx| {
-            let mut buffer = self.lane.input_buffer();
+            let mut buffer = self.lane.buffers.input();
             let until = most.min(buffer.len());
             let mut room = ReadBuf::new(&mut buffer[..until]);
             let polled = Pin::new(&mut self.stream).poll_read(cx, &mut room);
             let n = room.filled().len();
-            self.lane.reuse_input(buffer);
+            self.lane.buffers.reuse_input(buffer);
             match polled {
                 Poll::Ready(Ok(())) if n > 0 => Poll::Ready(Ok(n)),
                 Poll::Ready(_) => Poll::Ready(Err(ConnectionEnd::HungUp)),
@@ -741,6 +743,37 @@ impl Socket {
         let n = done?;
         self.note_read(n);
         Ok(n)
+    }
+
+    /// Waits for news of a watch, for as long as the client is there. `None` = the node drains.
+    pub(crate) async fn news(
+        &mut self,
+        watch: &WatchSeat,
+    ) -> Result<Option<WatchNews>, ConnectionEnd> {
+        let news = poll_fn(|cx| {
+            self.lane.refresh();
+            // A batch that is not taken is behind the last token.
+            if self.lane.is_draining() {
+                return Poll::Ready(Ok(None));
+            }
+            if let Some(news) = watch.take() {
+                return Poll::Ready(Ok(Some(news)));
+            }
+            let mut looks_us = u64::MAX;
+            if self.stream.poll_read_ready(cx).is_ready() {
+                if self.is_client_gone() {
+                    return Poll::Ready(Err(ConnectionEnd::HungUp));
+                }
+                // It sent more, or its socket only seemed to have more: nothing wakes when it goes.
+                looks_us = self.deadline_us(limits::WATCH_LOOK);
+            }
+            self.seat.arm(looks_us);
+            self.seat.register(cx);
+            Poll::Pending
+        })
+        .await;
+        self.lane.refresh();
+        news
     }
 
     // A client that has gone.
@@ -826,7 +859,7 @@ impl Socket {
 
     /// Has it room for a chunk of so many bytes already?
     pub(crate) fn has_scan_room(&self, bytes: usize) -> bool {
-        let bytes = bytes.min(self.lane.shared.bytes.limit() as usize);
+        let bytes = bytes.min(self.lane.parts.budgets.bytes.limit() as usize);
         let room = self.out_room.as_ref();
         room.is_some_and(|(room, _)| room.bytes() >= bytes)
     }
@@ -838,6 +871,7 @@ impl Socket {
         let (seat, source) = (&self.seat, self.source);
         let share = self
             .lane
+            .rooms
             .scan_bytes
             .wait(seat, source, bytes, until_us)
             .await;
@@ -845,7 +879,12 @@ impl Socket {
         let Some(share) = share else {
             return false;
         };
-        let room = self.lane.bytes.wait(seat, source, bytes, until_us).await;
+        let room = self
+            .lane
+            .rooms
+            .bytes
+            .wait(seat, source, bytes, until_us)
+            .await;
         self.lane.refresh();
         self.out_room = room.map(|room| (room, share));
         self.out_room.is_some()

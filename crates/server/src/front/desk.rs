@@ -27,22 +27,24 @@ use tokio::sync::Notify;
 pub(crate) enum FrontWork {
     Read(PointRead),
     Write(RecordWrite),
+    /// A write of the value that is there, with another end.
+    Touch(RecordWrite),
     Page(PageRead),
 }
 
 impl FrontWork {
     /// Can no single server of the engine answer it?
-    pub(super) fn needs_majority(&self) -> bool {
+    pub(crate) fn needs_majority(&self) -> bool {
         match self {
             FrontWork::Read(read) => read.level == Consistency::Linearizable,
-            FrontWork::Write(_) | FrontWork::Page(_) => true,
+            FrontWork::Write(_) | FrontWork::Touch(_) | FrontWork::Page(_) => true,
         }
     }
 
-    pub(super) fn kind(&self) -> FrontKind {
+    pub(crate) fn kind(&self) -> FrontKind {
         match self {
             FrontWork::Read(_) => FrontKind::Read,
-            FrontWork::Write(_) => FrontKind::Write,
+            FrontWork::Write(_) | FrontWork::Touch(_) => FrontKind::Write,
             FrontWork::Page(_) => FrontKind::Page,
         }
     }
@@ -141,13 +143,13 @@ impl FrontDesk {
     }
 
     /// Takes no more operations.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.queue.hold().is_closed = true;
         self.bell.notify_one();
     }
 
     /// Waits for the next job; `None` when the desk is closed and empty. Requires: one waiter.
-    pub(super) async fn next(&self) -> Option<FrontJob> {
+    pub(crate) async fn next(&self) -> Option<FrontJob> {
         loop {
             let rung = self.bell.notified();
             {
@@ -176,7 +178,7 @@ impl FrontQueue {
 }
 
 /// The engine cannot do it.
-pub(super) fn not_offered(sentence: String) -> Refusal {
+pub(crate) fn not_offered(sentence: String) -> Refusal {
     Refusal::new(501, "not-offered", sentence)
 }
 

@@ -8,7 +8,8 @@
 use crate::limits;
 use crate::measure::profile::Lock;
 use crate::measure::tally::{Histogram, labels};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use dendra_stores::StoreUpkeep;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 labels! {
@@ -37,6 +38,12 @@ pub(crate) struct FrontGauges {
     silence: Lock<Option<String>>,
     /// Looks that no majority answered, one after the other.
     looks_unanswered: AtomicU32,
+    /// Keys without a record that were taken out of the engine's list.
+    pub(crate) keys_cleaned: AtomicU64,
+    /// Revisions that the engine keeps, as it last said.
+    revisions_kept: AtomicU64,
+    /// Did the last upkeep fail?
+    is_untended: AtomicBool,
 }
 
 impl FrontGauges {
@@ -47,6 +54,9 @@ impl FrontGauges {
             under_way: AtomicUsize::new(0),
             silence: Lock::new(None),
             looks_unanswered: AtomicU32::new(0),
+            keys_cleaned: AtomicU64::new(0),
+            revisions_kept: AtomicU64::new(0),
+            is_untended: AtomicBool::new(false),
         }
     }
 
@@ -79,6 +89,34 @@ impl FrontGauges {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.times.hold()[kind as usize].note(took_ns, 1);
+    }
+
+    /// Revisions that the engine keeps; `None` = it has none, or has not said yet.
+    pub(crate) fn revisions_kept(&self) -> Option<u64> {
+        let kept = self.revisions_kept.load(Ordering::Relaxed);
+        (kept > 0).then_some(kept)
+    }
+
+    /// Notes the end of an upkeep.
+    pub(super) fn note_upkeep(&self, engine: &str, tended: Result<StoreUpkeep, String>) {
+        let was_untended = self.is_untended.swap(tended.is_err(), Ordering::Relaxed);
+        match tended {
+            Ok(done) => {
+                let order = Ordering::Relaxed;
+                self.keys_cleaned.fetch_add(done.keys_cleaned, order);
+                if let Some(kept) = done.revisions_kept {
+                    self.revisions_kept.store(kept, order);
+                }
+            }
+            Err(why) if !was_untended => {
+                tracing::warn!(
+                    engine,
+                    why,
+                    "the upkeep of the store fails, and is tried again"
+                );
+            }
+            Err(why) => tracing::debug!(engine, why, "the upkeep of the store fails"),
+        }
     }
 
     /// Notes the end of a look at the engine.

@@ -1,10 +1,9 @@
 //! A front door: the same HTTP before an engine of others, which keeps everything.
 //!
 //! ```text
-//! client's request ─► operation.rs ─► desk.rs: bounded queue ─► threads.rs: its runtime ─► OuterStore
+//! client's request ─► clients/backend/front.rs ─► desk.rs: bounded queue ─► threads.rs: its runtime ─► OuterStore
 //!                                                                  │ deadline kept here
 //! connection's seat ◄─ loop's mailbox ◄────────────────────────────┘
-//! scan.rs     pages of a range, one at a time
 //! dial.rs     sealed connections for drivers      papers.rs   certificates and logins, renewed
 //! gauges.rs   what is noted of the engine: times, and whether it answers
 //! ```
@@ -19,13 +18,9 @@
 pub(crate) mod desk;
 mod dial;
 pub(crate) mod gauges;
-mod operation;
 mod papers;
-mod scan;
 mod threads;
 
 pub(crate) use desk::FrontDesk;
-pub(crate) use operation::FrontBackend;
 pub use papers::{StoreFiles, StorePapers};
-pub(crate) use scan::FrontWalk;
 pub(crate) use threads::FrontThreads;

@@ -4,12 +4,13 @@
 //! desk ─► permit of FRONT_UNDER_WAY_MAX ─► late? not begun │ task: OuterStore, until the deadline
 //!                                                            └─► Finished ─► mailbox of the loop
 //! every FRONT_LOOK_EVERY: OuterStore::look ─► does the engine answer? (/readyz)
+//! every FRONT_TEND_EVERY: OuterStore::tend ─► what deletions left, what history is kept
 //! ```
 //!
 //! Invariants
 //! 1. Every job that was taken is answered exactly once, also when the driver panics.
 //! 2. A write that is under way at its deadline is of unknown outcome; a read changed no record.
-//! 3. At most one look is under way.
+//! 3. At most one look is under way, and one upkeep.
 //! 4. Work that needs a majority is not begun while looks find none: it is refused at once.
 //!
 //! Not here: the queue (`desk.rs`), the engines (crate `stores`).
@@ -17,16 +18,16 @@
 use super::desk::{FrontDesk, FrontJob, FrontWork};
 use super::gauges::LookFailure;
 use crate::clock;
-use crate::disk::work::PoolAnswer;
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::Shared;
+use crate::lanes::lane::Loops;
+use crate::lanes::mailbox::LoopEvent;
+use crate::lanes::work::PoolAnswer;
 use crate::limits;
 use crate::measure::metrics::RefusalCause;
 use crate::retry_after::{disk_full_after_s, retry_after_s};
 use crate::waiting::finished::Finished;
-use dendra_base::{Consistency, Known};
+use dendra_base::{Condition, Consistency, Known};
 use dendra_node::Outcome;
-use dendra_stores::{OuterFailure, OuterStore, StoreShape, WriteEnd};
+use dendra_stores::{OuterFailure, OuterStore, PointRead, RecordWrite, StoreShape, WriteEnd};
 use dendra_wire::Refusal;
 use std::io;
 use std::sync::Arc;
@@ -63,17 +64,19 @@ impl FrontThreads {
     }
 
     /// Carries out the work that comes to `desk`.
-    pub(crate) fn serve(&self, desk: Arc<FrontDesk>, shared: &Arc<Shared>) {
+    pub(crate) fn serve(&self, desk: Arc<FrontDesk>, lanes: &Arc<Loops>) {
         self.runtime
             .spawn(look_again(Arc::clone(&self.store), Arc::clone(&desk)));
-        let (store, shared) = (Arc::clone(&self.store), Arc::clone(shared));
+        self.runtime
+            .spawn(tend_again(Arc::clone(&self.store), Arc::clone(&desk)));
+        let (store, lanes) = (Arc::clone(&self.store), Arc::clone(lanes));
         self.runtime.spawn(async move {
             let room = Arc::new(Semaphore::new(limits::FRONT_UNDER_WAY_MAX));
             loop {
                 let permit = Arc::clone(&room).acquire_owned().await;
                 let permit = permit.expect("it is never closed");
                 let Some(job) = desk.next().await else { return };
-                let (store, shared) = (Arc::clone(&store), Arc::clone(&shared));
+                let (store, lanes) = (Arc::clone(&store), Arc::clone(&lanes));
                 let desk = Arc::clone(&desk);
                 tokio::spawn(async move {
                     let (lane, slot) = (job.lane, job.slot);
@@ -83,7 +86,7 @@ impl FrontThreads {
                     desk.gauges.note_end(kind, begun.elapsed());
                     drop(permit);
                     let answer = PoolAnswer::Front(finished);
-                    let mailbox = &shared.lanes[lane].mailbox;
+                    let mailbox = &lanes[lane].mailbox;
                     mailbox.post(LoopEvent::Answered { slot, answer });
                 });
             }
@@ -131,6 +134,32 @@ async fn look_again(store: Arc<dyn OuterStore>, desk: Arc<FrontDesk>) {
     }
 }
 
+/// Gives the driver time for its own work again and again, until the runtime ends; none while looks
+/// find no majority.
+async fn tend_again(store: Arc<dyn OuterStore>, desk: Arc<FrontDesk>) {
+    let mut turns = tokio::time::interval(limits::FRONT_TEND_EVERY);
+    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        turns.tick().await;
+        if desk.gauges.lasting_silence().is_some() {
+            continue;
+        }
+        let store = Arc::clone(&store);
+        let (left, most) = (limits::FRONT_TEND_EVERY, limits::FRONT_TEND_TIMEOUT);
+        // A task of its own: a driver that panics ends it, and not this one.
+        let mut tended = tokio::spawn(async move { store.tend(left).await });
+        let tended = match tokio::time::timeout(most, &mut tended).await {
+            Ok(Ok(tended)) => tended.map_err(|failure| failure.to_string()),
+            Ok(Err(panic)) => Err(format!("the driver failed: {panic}")),
+            Err(_) => {
+                tended.abort();
+                Err(format!("no end within {most:?}"))
+            }
+        };
+        desk.gauges.note_upkeep(desk.shape.engine, tended);
+    }
+}
+
 async fn finish(store: Arc<dyn OuterStore>, job: FrontJob, desk: &FrontDesk) -> Finished {
     let shape = &desk.shape;
     let left_us = job.deadline_us.saturating_sub(clock::monotonic_us());
@@ -145,7 +174,7 @@ async fn finish(store: Arc<dyn OuterStore>, job: FrontJob, desk: &FrontDesk) -> 
     }
     let left = Duration::from_micros(left_us);
     let known = match job.work {
-        FrontWork::Write(_) => Known::Unknown,
+        FrontWork::Write(_) | FrontWork::Touch(_) => Known::Unknown,
         FrontWork::Read(_) | FrontWork::Page(_) => Known::NotApplied,
     };
     // A task of its own: a driver that panics ends it, and not this one.
@@ -210,6 +239,7 @@ async fn carry_out(
                 cell,
             })
         }
+        FrontWork::Touch(write) => touch(&*store, write, left, majority).await,
         FrontWork::Page(mut page) => {
             page.left = left;
             let shown = store.page(page).await?;
@@ -219,6 +249,53 @@ async fn carry_out(
                 failure: None,
             })
         }
+    }
+}
+
+/// Writes the value that is there once more, with another end, if nothing came between. The caller
+/// gives it up when its time is over; each round that fails is another writer's success.
+async fn touch(
+    store: &dyn OuterStore,
+    write: RecordWrite,
+    left: Duration,
+    majority: u8,
+) -> Result<Finished, OuterFailure> {
+    let began = Instant::now();
+    loop {
+        let left = left.saturating_sub(began.elapsed());
+        let read = PointRead {
+            key: write.key.clone(),
+            level: Consistency::Linearizable,
+            left,
+        };
+        // An engine shows values that have ended, too.
+        let now_ms = clock::now().wall_ms;
+        let found = store.read(read).await?;
+        let found = found.filter(|cell| cell.as_ref().is_live(now_ms));
+        let current = found.as_ref().map(|cell| cell.version);
+        let (outcome, cell) = match found {
+            Some(cell) if write.condition.holds(current) => {
+                let again = RecordWrite {
+                    value: Some(cell.value.clone()),
+                    condition: Condition::Matches(cell.version),
+                    left,
+                    ..write.clone()
+                };
+                match store.write(again).await? {
+                    WriteEnd::Applied(version) => {
+                        let expiry_ms = write.expiry_ms;
+                        (Outcome::Touched { version, expiry_ms }, None)
+                    }
+                    WriteEnd::Refused(_) => continue,
+                }
+            }
+            found => (Outcome::ConditionFailed { current }, found),
+        };
+        return Ok(Finished::Outcome {
+            outcome,
+            acks: majority,
+            cell,
+        });
     }
 }
 

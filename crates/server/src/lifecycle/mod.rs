@@ -4,7 +4,7 @@
 //! start   settings ─► addresses ─► admin (not ready) ─► folder, log replay ─► a wait, if the clock is far ahead
 //!         ─► the other members let it in ─► threads ─► each loop's links to them ─► data sockets
 //!         ─► their links ─► Serving
-//! stop    Draining: sockets close, readiness off ─► in flight, at most drain_ms ─► loops, pool,
+//! stop    Draining: readiness off ─► stop_delay_ms ─► sockets close ─► in flight, at most drain_ms ─► loops, pool,
 //!         log, maintenance end ─► engine closed ─► Stopped
 //! exit    0 stopped    2 settings    3 folder, disowned folder    4 address    1 the rest
 //!
@@ -31,4 +31,4 @@ pub use running::Running;
 pub use serving::{ExitReason, serve, serve_front};
 pub use start::Server;
 #[cfg(test)]
-pub(crate) use start::shared_for_tests;
+pub(crate) use start::parts_for_tests;

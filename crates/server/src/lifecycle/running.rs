@@ -17,15 +17,18 @@ use crate::clock;
 use crate::disk::last_clock;
 use crate::disk::maintenance;
 use crate::disk::mark;
+use crate::disk::owners::OtherOwners;
 use crate::disk::readers;
 use crate::disk::scrub;
 use crate::disk::wal_thread;
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::{Phase, Shared};
+use crate::event_loop::parts::NodeParts;
 use crate::event_loop::thread::{self, LoopHooks};
 use crate::front::{FrontDesk, FrontThreads};
+use crate::lanes::mailbox::LoopEvent;
 use crate::limits;
-use crate::peers::{self, StartGate};
+use crate::member::StartGate;
+use crate::peers;
+use crate::phase::Phase;
 use crate::start_error::{StartError, system};
 use dendra_engine::Error;
 use dendra_engine::vfs::Vfs;
@@ -51,7 +54,7 @@ static HOOKS: LoopHooks = LoopHooks {
 
 /// A node that serves.
 pub struct Running {
-    shared: Arc<Shared>,
+    parts: NodeParts,
     admin: Option<admin::Admin>,
     addrs: Vec<SocketAddr>,
     stop_accepting: watch::Sender<bool>,
@@ -74,19 +77,18 @@ impl fmt::Debug for Running {
 
 impl Running {
     pub(super) fn start_threads(
-        shared: &Arc<Shared>,
+        parts: &NodeParts,
         admin: Option<admin::Admin>,
         front: Option<(Arc<FrontDesk>, FrontThreads)>,
     ) -> Result<Running, StartError> {
         let no_thread = system("a thread could not be started");
-        let first = shared.lanes.first().expect("a node has a loop");
-        first.mailbox.post(LoopEvent::Begin);
+        parts.lanes[0].mailbox.post(LoopEvent::Begin);
         let (stop_accepting, _) = watch::channel(false);
         if let Some((desk, threads)) = &front {
-            threads.serve(Arc::clone(desk), shared);
+            threads.serve(Arc::clone(desk), &parts.lanes);
         }
-        let loops = (0..shared.lanes.len())
-            .map(|index| thread::spawn(shared, index, &HOOKS))
+        let loops = (0..parts.lanes.len())
+            .map(|index| thread::spawn(parts, index, &HOOKS))
             .collect::<io::Result<_>>()
             .map_err(&no_thread)?;
         Ok(Running {
@@ -95,11 +97,11 @@ impl Running {
             stop_accepting,
             listener: None,
             loops,
-            workers: readers::spawn(shared).map_err(&no_thread)?,
-            log: Some(wal_thread::spawn(shared).map_err(&no_thread)?),
-            maintenance: background(shared).map_err(&no_thread)?,
+            workers: readers::spawn(&parts.store).map_err(&no_thread)?,
+            log: Some(wal_thread::spawn(&parts.store).map_err(&no_thread)?),
+            maintenance: background(parts).map_err(&no_thread)?,
             front,
-            shared: Arc::clone(shared),
+            parts: parts.clone(),
         })
     }
 
@@ -108,32 +110,32 @@ impl Running {
         doors: Vec<(SocketAddr, Door)>,
         starting: &Starting,
     ) -> Result<(), StartError> {
-        if let Some(cluster) = &self.shared.cluster {
+        if let Some(cluster) = &self.parts.cluster {
             starting.wait_for(cluster.wait_for(StartGate::Open))?;
         }
         let mut sockets = Vec::new();
         for (addr, door) in doors {
             let socket = open("data", addr, door)?;
-            let addr = socket
+            let bound = socket
                 .local_addr()
                 .map_err(system("a socket has no address"))?;
-            self.addrs.push(addr);
+            self.addrs.push(bound);
             sockets.push(socket);
         }
         let stop = self.stop_accepting.subscribe();
         self.listener = Some(
-            listener::spawn(&self.shared, sockets, stop)
+            listener::spawn(&self.parts, sockets, stop)
                 .map_err(system("the listener could not be started"))?,
         );
-        if let Some(cluster) = &self.shared.cluster {
+        if let Some(cluster) = &self.parts.cluster {
             starting.wait_for(cluster.wait_for(StartGate::Ready))?;
         }
-        self.shared.phase.turn(Phase::Serving);
+        self.parts.phase.turn(Phase::Serving);
         for addr in &self.addrs {
             tracing::info!(
                 %addr,
-                durability = self.shared.settings.durability.as_str(),
-                loops = self.shared.lanes.len(),
+                durability = self.parts.settings.durability.as_str(),
+                loops = self.parts.lanes.len(),
                 "serving"
             );
         }
@@ -157,33 +159,35 @@ impl Running {
 
     /// Do its ports speak TLS?
     pub fn is_sealed(&self) -> bool {
-        self.shared.tls.is_some()
+        self.parts.border.tls.is_some()
     }
 
     /// Tells when tokens and certificates change.
     pub fn border(&self) -> &BorderWatch {
-        &self.shared.watch
+        &self.parts.border.watch
     }
 
     /// Where in its life the node is.
     pub fn phase(&self) -> Phase {
-        self.shared.phase.now()
+        self.parts.phase.now()
     }
 
     /// Why another member does not let this node's folder in: then it must be stopped.
     pub fn disowned(&self) -> Option<&str> {
-        let cluster = self.shared.cluster.as_ref()?;
-        Some(&cluster.disowned.get()?.sentence)
+        let cluster = self.parts.cluster.as_ref()?;
+        Some(&cluster.steward.disowned.get()?.sentence)
     }
 
     /// Stops, and leaves in the folder why no node may start on it any more where that is so: the
     /// sentence about it.
     pub(super) fn retire(self) -> String {
-        let cluster = self.shared.cluster.as_ref();
-        let why = cluster.and_then(|cluster| cluster.disowned.get()).cloned();
+        let cluster = self.parts.cluster.as_ref();
+        let why = cluster
+            .and_then(|cluster| cluster.steward.disowned.get())
+            .cloned();
         let why = why.expect("a node that is neither poisoned nor disowned does not end by itself");
-        let sentence = leave(&*self.shared.folder, why);
-        if let Err(error) = self.stop() {
+        let sentence = leave(&*self.parts.store.folder, why);
+        if let Err(error) = self.close() {
             tracing::error!(%error, "the node did not stop cleanly either");
         }
         sentence
@@ -191,12 +195,27 @@ impl Running {
 
     /// Why the data folder is not this node's any more, if a look at it has told so.
     pub(super) fn lost(&self) -> Option<String> {
-        self.shared
+        self.parts
+            .store
             .engine
             .look_at_folder()
             .err()
             .filter(Error::is_lost)
             .map(|e| e.to_string())
+    }
+
+    /// Turns readiness off. Returns how long everything is served still, `stop_delay_ms`, unless
+    /// the node was not ready.
+    pub fn turn_unready(&self) -> Option<Duration> {
+        let delay_ms = self.parts.settings.stop_delay_ms;
+        if delay_ms == 0 || !self.parts.phase.turn(Phase::Draining) {
+            return None;
+        }
+        tracing::info!(
+            milliseconds = delay_ms,
+            "not ready any more: clients are served until the stop"
+        );
+        Some(Duration::from_millis(delay_ms))
     }
 
     /// Stops: no new connections, requests in flight are finished (at most `drain_ms`), the folder
@@ -205,33 +224,39 @@ impl Running {
     /// # Errors
     /// The folder could not be closed: the log failed, or the disk is full. Acknowledged writes are
     /// in the log nevertheless.
-    pub fn stop(mut self) -> Result<(), Error> {
-        self.shared.phase.turn(Phase::Draining);
+    pub fn stop(self) -> Result<(), Error> {
+        self.close()
+    }
+
+    fn close(mut self) -> Result<(), Error> {
+        self.parts.phase.turn(Phase::Draining);
         self.stop_accepting.send_replace(true);
         join(self.listener.take());
         self.drain();
-        self.post_to_loops(|| LoopEvent::Stop);
+        self.parts.lanes.post_to_all(|| LoopEvent::Stop);
         join(self.loops.drain(..));
         if let Some((desk, threads)) = self.front.take() {
             threads.stop(&desk);
         }
-        self.shared.pool.close();
+        self.parts.store.pool.close();
         join(self.workers.drain(..));
-        self.shared.bell.close();
+        self.parts.store.bell.close();
         join(self.log.take());
-        self.shared.poke.close();
+        self.parts.store.poke.close();
         join(self.maintenance.drain(..));
-        self.shared.checkpoints.clear();
-        peers::note_at_stop(&self.shared, clock::wall_ms());
-        let closed = self.shared.engine.close(clock::wall_ms());
+        self.parts.store.checkpoints.clear();
+        if let Some(cluster) = &self.parts.cluster {
+            peers::note_at_stop(&self.parts.store.engine, cluster, clock::wall_ms());
+        }
+        let closed = self.parts.store.engine.close(clock::wall_ms());
         if closed.is_ok() {
             self.leave_last_clock();
         }
-        self.shared.phase.turn(Phase::Stopped);
+        self.parts.phase.turn(Phase::Stopped);
         if let Some(admin) = self.admin.take() {
             admin.stop();
         }
-        if let Some(audit) = &self.shared.audit {
+        if let Some(audit) = &self.parts.border.audit {
             audit.stop();
         }
         tracing::info!("stopped");
@@ -241,27 +266,21 @@ impl Running {
     /// All threads that use the clock have ended. Without the file the next start begins at the
     /// ceiling.
     fn leave_last_clock(&self) {
-        let Some(cluster) = &self.shared.cluster else {
+        let Some(cluster) = &self.parts.cluster else {
             return;
         };
-        let last = cluster.hlc.last().max(self.shared.versions.last());
-        if let Err(error) = last_clock::leave(&*self.shared.folder, last, cluster.boot) {
+        let last = cluster.hlc.last().max(self.parts.store.versions.last());
+        if let Err(error) = last_clock::leave(&*self.parts.store.folder, last, cluster.own.boot) {
             tracing::warn!(%error, "the file CLOCK could not be written: the next start begins up to three seconds ahead");
         }
     }
 
-    fn post_to_loops(&self, event: impl Fn() -> LoopEvent) {
-        for lane in &self.shared.lanes {
-            lane.mailbox.post(event());
-        }
-    }
-
     fn drain(&self) {
-        self.post_to_loops(|| LoopEvent::Drain);
-        let deadline = Instant::now() + Duration::from_millis(self.shared.settings.drain_ms);
-        while self.shared.connections() > 0 {
+        self.parts.lanes.post_to_all(|| LoopEvent::Drain);
+        let deadline = Instant::now() + Duration::from_millis(self.parts.settings.drain_ms);
+        while self.parts.lanes.connections() > 0 {
             if Instant::now() >= deadline {
-                let open = self.shared.connections();
+                let open = self.parts.lanes.connections();
                 tracing::warn!(open, "connections are cut: the drain took its whole time");
                 return;
             }
@@ -271,9 +290,13 @@ impl Running {
 }
 
 /// Starts the threads of background work.
-fn background(shared: &Arc<Shared>) -> io::Result<Vec<JoinHandle<()>>> {
-    let mut threads = maintenance::spawn(shared)?;
-    threads.extend(scrub::spawn(shared).transpose()?);
+fn background(parts: &NodeParts) -> io::Result<Vec<JoinHandle<()>>> {
+    let cluster = parts.cluster.clone();
+    let owners = cluster.map(|cluster| cluster as Arc<dyn OtherOwners>);
+    let owners = owners.as_ref();
+    let rights = parts.border.rights.as_ref();
+    let mut threads = maintenance::spawn(&parts.store, rights, owners)?;
+    threads.extend(scrub::spawn(&parts.store, &parts.settings, owners).transpose()?);
     Ok(threads)
 }
 

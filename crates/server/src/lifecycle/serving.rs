@@ -11,9 +11,9 @@
 use super::running::Running;
 use super::start::Server;
 use super::starting::Starting;
-use crate::event_loop::shared::{Phase, PhaseCell};
 use crate::front::StorePapers;
 use crate::limits;
+use crate::phase::{Phase, PhaseCell};
 use crate::settings::Settings;
 use crate::start_error::{StartError, system};
 use dendra_engine::Error;
@@ -119,7 +119,17 @@ fn serve_until_signal(
         Err(error) => return ExitReason::NotStarted(error),
     };
     on_serving(&running);
-    match woken.recv() {
+    let mut why = woken.recv();
+    if let Ok(Wake::Signal) = why
+        && let Some(delay) = running.turn_unready()
+    {
+        why = match woken.recv_timeout(delay) {
+            Ok(sooner) => Ok(sooner),
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(Wake::Signal),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(mpsc::RecvError),
+        };
+    }
+    match why {
         Ok(Wake::Signal) => {}
         Ok(Wake::Ended) if running.phase() != Phase::Poisoned => {
             return ExitReason::Disowned(running.retire());

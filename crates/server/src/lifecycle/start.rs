@@ -16,26 +16,28 @@ use crate::disk::checkpoints::Checkpoints;
 use crate::disk::import::Import;
 use crate::disk::notes::{self, FolderHome};
 use crate::disk::poke::Poke;
+use crate::disk::store::OwnStore;
 use crate::disk::store_pool::StorePool;
 use crate::disk::versions::VersionClock;
-use crate::disk::{last_clock, mark};
-use crate::event_loop::overload::Overload;
-use crate::event_loop::shared::{LoopHandle, Shared};
+use crate::disk::{changes, last_clock, mark};
+use crate::event_loop::parts::NodeParts;
 use crate::front::{FrontDesk, FrontThreads, StorePapers};
+use crate::health::HealthMemory;
+use crate::lanes::lane::Loops;
 use crate::limits;
-use crate::peers::{self, Cluster};
+use crate::member::{self, Cluster};
+use crate::peers;
 use crate::settings::{ClusterSettings, Settings};
 use crate::start_error::{StartError, system};
 use crate::tls::Tls;
-use crate::waiting::address_gate::AddressGate;
-use crate::waiting::connection_gate::ConnectionGate;
-use crate::waiting::room::RoomBudget;
+use crate::waiting::budgets::Budgets;
+use crate::waiting::entrance::Entrance;
 use dendra_engine::vfs::Vfs;
 use dendra_engine::vfs::mem::MemVfs;
 use dendra_engine::{Engine, Error, Identity};
-use dendra_node::Gate;
 use dendra_ownership::epoch::record::EpochRecord;
 use dendra_stores::OuterStore;
+use dendra_watch::ChangeLog;
 use std::io;
 use std::sync::Arc;
 
@@ -128,23 +130,23 @@ impl Server {
             )?),
             None => None,
         };
-        let shared = Arc::new(open_engine(settings, vfs, border, desk, starting)?);
+        let parts = open_engine(settings, vfs, border, desk, starting)?;
         if let Some(admin) = &admin {
-            admin.attach(Arc::clone(&shared));
+            admin.attach(parts.clone());
         }
-        let met = match &shared.cluster {
+        let met = match &parts.cluster {
             Some(cluster) => starting.wait_for(peers::ask_members(cluster))?,
             None => Ok(Ok(())),
         };
         if let Err(why) = met.map_err(system("the other members cannot be asked"))? {
             tracing::error!(sentence = why.sentence, "the node does not start");
             return Err(StartError::Folder {
-                reason: leave(&*shared.folder, why),
+                reason: leave(&*parts.store.folder, why),
             });
         }
         // All others were asked, and let it in.
-        mark::trust(&*shared.folder).map_err(system("the file DOUBTED cannot be removed"))?;
-        let mut running = Running::start_threads(&shared, admin, front)?;
+        mark::trust(&*parts.store.folder).map_err(system("the file DOUBTED cannot be removed"))?;
+        let mut running = Running::start_threads(&parts, admin, front)?;
         match running.open_doors(doors.data, starting) {
             Ok(()) => Ok(running),
             Err(error) => {
@@ -238,7 +240,7 @@ fn open_engine(
     border: Border,
     front: Option<Arc<FrontDesk>>,
     starting: &Starting,
-) -> Result<Shared, StartError> {
+) -> Result<NodeParts, StartError> {
     dendra_engine::observe_waits(crate::measure::profile::watched);
     let began_us = clock::monotonic_us();
     let folder = vfs.describe();
@@ -288,10 +290,11 @@ fn open_engine(
         .map_err(in_folder)?;
     if cluster.is_none() {
         // One node holds the only copy of everything: no replica has to confirm a tombstone. In a
-        // cluster its horizons tell which ones may go (`peers/cluster.rs`).
+        // cluster its horizons tell which ones may go (`member/cluster.rs`).
         engine.raise_purge_horizon(dendra_base::Version::MAX);
     }
     let import = Import::open(&engine).map_err(in_folder)?;
+    let changes = changes::new_log().map_err(system("no randomness from the system"))?;
     let took_ms = (clock::monotonic_us() - began_us) / 1_000;
     tracing::info!(folder, took_ms, starts, "the data folder is open");
     let opened = OpenFolder {
@@ -300,6 +303,7 @@ fn open_engine(
         versions,
         cluster,
         import,
+        changes,
         loops,
     };
     Ok(share(settings, opened, border, front, starting))
@@ -307,7 +311,7 @@ fn open_engine(
 
 /// The state of a node by itself on a disk in memory, without any thread.
 #[cfg(test)]
-pub(crate) fn shared_for_tests(settings: Settings) -> Shared {
+pub(crate) fn parts_for_tests(settings: Settings) -> NodeParts {
     let border = Border::open(&settings).expect("no files");
     let starting = Starting::new().expect("a runtime");
     let disk = Arc::new(MemVfs::new());
@@ -349,72 +353,65 @@ struct OpenFolder {
     /// Cluster of a member.
     cluster: Option<Arc<Cluster>>,
     import: Import,
+    changes: Arc<ChangeLog>,
     loops: usize,
 }
 
-/// All that the loops and threads of a node share.
+/// The parts of a node, of what was opened.
 fn share(
     settings: Settings,
     opened: OpenFolder,
     border: Border,
     front: Option<Arc<FrontDesk>>,
     starting: &Starting,
-) -> Shared {
+) -> NodeParts {
     let OpenFolder {
         vfs,
         engine,
         versions,
         cluster,
         import,
+        changes,
         loops,
     } = opened;
     // Each connection in transit and each permit can have one event under way, and there are a few
     // for the whole loop.
     let beyond = places_beyond(cluster.is_some());
-    let addresses = Arc::new(AddressGate::new(settings.connections_per_address_max));
     let mailbox_capacity = settings.connections_max
         + beyond
         + settings.requests_inflight_max
         + limits::ORDERS_INFLIGHT_MAX
         + 16;
-    Shared {
-        versions,
-        lanes: (0..loops)
-            .map(|_| LoopHandle::new(mailbox_capacity))
-            .collect(),
-        requests: Arc::new(Gate::new(settings.requests_inflight_max as u64)),
-        orders: Arc::new(Gate::new(limits::ORDERS_INFLIGHT_MAX as u64)),
+    let lanes = Arc::new(Loops::new(loops, mailbox_capacity));
+    engine.observe(changes::observer(&changes, &lanes));
+    NodeParts {
+        hosts: Arc::new(settings.hosts()),
+        border,
+        entrance: Arc::new(Entrance::new(
+            settings.connections_max,
+            beyond,
+            settings.connections_per_address_max,
+        )),
+        budgets: Arc::new(Budgets::new(&settings)),
+        store: Arc::new(OwnStore {
+            engine,
+            folder: vfs,
+            versions,
+            pool: StorePool::new(settings.queue, settings.workers),
+            bell: Bell::default(),
+            poke: Poke::default(),
+            changes,
+            checkpoints: Checkpoints::new(&settings.data),
+            import,
+            health: HealthMemory::default(),
+            lanes: Arc::clone(&lanes),
+            phase: Arc::clone(&starting.phase),
+        }),
+        lanes,
         cluster,
         front,
-        bytes: Arc::new(RoomBudget::new(settings.body_bytes_inflight_max)),
-        scan_bytes: {
-            let bytes = settings.body_bytes_inflight_max / limits::SCAN_BYTES_SHARE;
-            Arc::new(RoomBudget::new(bytes).with_line(bytes * limits::SCAN_LINE_ROOMS))
-        },
-        value_bytes: Arc::new(
-            RoomBudget::new(limits::MEMBER_VALUE_BYTES_MAX.min(settings.body_bytes_inflight_max))
-                .with_line(settings.body_bytes_inflight_max),
-        ),
-        pool: StorePool::new(settings.queue, settings.workers),
-        bell: Bell::default(),
-        checkpoints: Checkpoints::new(&settings.data),
-        import,
-        poke: Poke::default(),
         phase: Arc::clone(&starting.phase),
-        room: tokio::sync::Notify::new(),
-        listener_waits: false.into(),
-        overload: Overload::default(),
-        folder: vfs,
-        engine,
-        hosts: settings.hosts(),
-        tls: border.tls,
-        rights: border.rights,
-        audit: border.audit,
-        watch: border.watch,
-        gate: ConnectionGate::new(settings.connections_max, beyond, Arc::clone(&addresses)),
-        addresses,
-        handshakes: Arc::default(),
-        settings,
+        settings: Arc::new(settings),
     }
 }
 
@@ -432,7 +429,7 @@ fn become_member(
         .expect("a folder joins by this option");
     join.check(&cluster.member().url)
         .map_err(|reason| StartError::Settings { reason })?;
-    let asking = peers::join(cluster, join, engine.identity(), tls);
+    let asking = member::join(cluster, join, engine.identity(), tls);
     let enrolled = starting
         .wait_for(asking)?
         .map_err(|reason| StartError::Settings { reason })?;

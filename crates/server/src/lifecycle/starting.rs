@@ -1,7 +1,7 @@
 //! A start that waits: for the clock, for other members, for an engine, and no longer than until a
 //! signal asks it to stop.
 
-use crate::event_loop::shared::PhaseCell;
+use crate::phase::PhaseCell;
 use crate::start_error::{StartError, system};
 use std::sync::Arc;
 

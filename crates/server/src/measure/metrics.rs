@@ -43,7 +43,7 @@ impl CapacityShare {
     pub(crate) fn of(op: OpLabel) -> Option<CapacityShare> {
         match op {
             OpLabel::Get => Some(CapacityShare::Points),
-            OpLabel::Put | OpLabel::Delete => Some(CapacityShare::Writes),
+            OpLabel::Put | OpLabel::Delete | OpLabel::Touch => Some(CapacityShare::Writes),
             OpLabel::Scan => Some(CapacityShare::Scans),
             OpLabel::Status | OpLabel::Other => None,
         }
@@ -207,6 +207,8 @@ pub(crate) struct LoopMetrics {
     /// How often copies of one version were seen to differ, as of the last sweep.
     pub(crate) disputes: LoopCounter,
     pub(crate) peers: PeerTallies,
+    /// Events that were told to clients of watches.
+    pub(crate) watch_events: LoopCounter,
     /// Values that failed their checksum on the way out.
     pub(crate) damaged: LoopCounter,
 }

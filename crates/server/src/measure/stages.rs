@@ -56,7 +56,9 @@ impl RequestStage {
         use RequestStage::{Engine, Form, Parse, Queue, ReplicaWait, WalWait, Write};
         match op {
             OpLabel::Get => &[Parse, Queue, Engine, ReplicaWait, Form, Write],
-            OpLabel::Put | OpLabel::Delete => &[Parse, Engine, WalWait, ReplicaWait, Form, Write],
+            OpLabel::Put | OpLabel::Delete | OpLabel::Touch => {
+                &[Parse, Engine, WalWait, ReplicaWait, Form, Write]
+            }
             OpLabel::Scan => &[Parse, Queue, Engine, ReplicaWait, Write],
             OpLabel::Status | OpLabel::Other => &[],
         }

@@ -56,6 +56,7 @@ labels! {
         Get = "get",
         Put = "put",
         Delete = "delete",
+        Touch = "touch",
         Scan = "scan",
         Status = "status",
         Other = "other",

@@ -17,15 +17,15 @@
 //! Not here: links that this node opens (`link.rs`), questions over plain HTTP (`hop.rs`).
 //! See: docs/peer.md.
 
-use super::agent::Agent;
-use super::cluster::count;
-use super::conduit::{Conduit, LinkBreak, LinkEnd, Seals};
-use super::hello_maker::HelloMaker;
 use super::notes::learn;
-use super::secrets::Hellos;
 use crate::event_loop::thread::EventLoop;
 use crate::exchange::socket::Socket;
 use crate::limits;
+use crate::member::agent::Agent;
+use crate::member::conduit::{Conduit, LinkBreak, LinkEnd, Seals};
+use crate::member::hello_maker::HelloMaker;
+use crate::member::links::count;
+use crate::member::secrets::Hellos;
 use crate::random::random;
 use crate::retry_after::retry_after_s;
 use crate::tls::ByteStream;
@@ -174,15 +174,15 @@ pub(crate) async fn serve<Guard>(
     };
     let proven = match first_frame(&place, &mut stream).await {
         Ok(frame) => match peer::decode(&Bytes::copy_from_slice(&frame), &mut Seal::plain()) {
-            Ok(Message::Proof(proof)) => agent.cluster.secrets.accept(&proof, link.hellos()),
+            Ok(Message::Proof(proof)) => agent.cluster.links.secrets.accept(&proof, link.hellos()),
             _ => None,
         },
         // It changed its mind, or has to make room.
         Err(_) => return,
     };
     let Some(keys) = proven else {
-        agent.cluster.note_stranger(link.visitor.member());
-        if let Some(unsaid) = agent.cluster.strangers.may_say() {
+        agent.cluster.links.note_stranger(link.visitor.member());
+        if let Some(unsaid) = agent.cluster.links.strangers.may_say() {
             tracing::warn!(
                 peer,
                 unsaid,
@@ -211,7 +211,7 @@ pub(crate) async fn serve<Guard>(
         Ok(probe) => probe,
         Err(NotLinked::Gone) => return,
         Err(NotLinked::Refused(sentence)) => {
-            if let Some(unsaid) = agent.cluster.strangers.may_say() {
+            if let Some(unsaid) = agent.cluster.links.strangers.may_say() {
                 tracing::warn!(peer, sentence, unsaid, "a peer is not let in");
             }
             conduit.put(|out, seal| peer::encode_farewell(out, seal, &sentence));
@@ -223,7 +223,10 @@ pub(crate) async fn serve<Guard>(
         return;
     };
     let number = agent.put_incoming(member, link.lane, &conduit);
-    agent.cluster.is_called_at(member, &link.url, link.epoch);
+    agent
+        .cluster
+        .epochs
+        .is_called_at(member, &link.url, link.epoch);
     agent.cluster.heard(member, link.lane);
     let _listed = ListedLink {
         agent: &agent,
@@ -309,7 +312,7 @@ async fn questions(
     conduit: &Rc<Conduit>,
 ) -> LinkBreak {
     let life = claim.life;
-    let gauges = &agent.cluster.peers[member.at()];
+    let gauges = &agent.cluster.links.peers[member.at()];
     let age = RefCell::new(FrameAge::default());
     poll_fn(|cx| {
         lane.refresh();

@@ -8,16 +8,16 @@
 //! 1. Before the other side has proven itself, at most `SHORT_FRAME_BYTES_MAX` bytes of a frame are
 //!    read.
 //!
-//! Not here: when a link is opened (`link.rs`), frames that leave (`conduit.rs`), links of others
-//! (`accept.rs`).
+//! Not here: when a link is opened (`link.rs`), frames that leave (`member/conduit.rs`), links of
+//! others (`accept.rs`).
 //! See: docs/peer.md.
 
-use super::agent::Agent;
-use super::cluster::Cluster;
-use super::conduit::{Conduit, LinkBreak, LinkEnd, Seals};
-use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
 use super::notes::learn;
 use crate::event_loop::thread::EventLoop;
+use crate::member::agent::Agent;
+use crate::member::cluster::Cluster;
+use crate::member::conduit::{Conduit, LinkBreak, LinkEnd, Seals};
+use crate::member::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
 use crate::tls::{ByteStream, link_fault};
 use bytes::{Buf, Bytes, BytesMut};
 use dendra_base::ClusterVersions;
@@ -149,7 +149,7 @@ pub(super) async fn open(
 ) -> Result<(Conduit, Peer, ClusterVersions), NoLink> {
     let mut way = FrameWay::connect(&agent.cluster, member).await?;
     let recognised = handshake::shake_hands(&agent.cluster, agent.lane, member, &mut way).await?;
-    agent.cluster.reached_at(member, &way.host);
+    agent.cluster.epochs.reached_at(member, &way.host);
     let (claim, versions) = (recognised.claim, recognised.versions);
     let seals = way.seals.expect("a hail brings them");
     let conduit = Conduit::new(way.stream, &way.rest, LinkEnd::Asks, seals);

@@ -20,16 +20,16 @@
 //! Not here: decisions (crate `ownership`, `steward/`).
 //! See: docs/protocol.md, "Changes of members".
 
-use super::agent::Agent;
-use super::door::StewardCall;
 use super::horizons::HorizonWatch;
 use super::notes::write_durably;
-use super::orders::OrderCall;
-use super::plan_watch::PlanWatch;
 use crate::disk::{epochs, notes};
-use crate::event_loop::mailbox::LoopEvent;
 use crate::event_loop::thread::EventLoop;
+use crate::lanes::mailbox::LoopEvent;
 use crate::limits;
+use crate::member::agent::Agent;
+use crate::member::door::StewardCall;
+use crate::member::orders::OrderCall;
+use crate::member::plan_watch::PlanWatch;
 use dendra_base::{CellRef, Key};
 use dendra_engine::Stop;
 use dendra_node::step::Event;
@@ -130,12 +130,12 @@ impl StewardHome {
         let mut ticks = tokio::time::interval(limits::SWEEP);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            while let Some(event) = cluster.door.next_sure() {
+            while let Some(event) = cluster.steward.door.next_sure() {
                 self.step(event).await;
             }
             // All senders live as long as the cluster.
             tokio::select! {
-                () = cluster.door.rung() => {}
+                () = cluster.steward.door.rung() => {}
                 Some(call) = calls.recv() => match call {
                     StewardCall::Tell(event) => self.step(event).await,
                     StewardCall::Enrol(request, answer) => {
@@ -154,7 +154,7 @@ impl StewardHome {
                     self.step(StewardEvent::Ordered { ticket, order }).await;
                 }
                 _ = ticks.tick() => {
-                    if let Some(event) = cluster.looks.next(self.lane.now_us()) {
+                    if let Some(event) = cluster.upkeep.looks.next(self.lane.now_us()) {
                         self.agent.post(event);
                     }
                     self.gauge().await;
@@ -176,7 +176,7 @@ impl StewardHome {
             return;
         }
         self.gauged_us = self.lane.now_us();
-        let stats = self.lane.shared.engine.stats();
+        let stats = self.lane.parts.store.engine.stats();
         let event = StewardEvent::Gauged {
             // As loads count: before compression.
             stored_bytes: stats.table_raw_bytes + stats.memtable_bytes,
@@ -191,7 +191,7 @@ impl StewardHome {
         let layout = self.agent.cluster.layout();
         let news = match self.agent.confirms() {
             // A page may bring a record that is older than a delete of now.
-            _ if self.lane.shared.import.is_under_way() => Some(Err(HeldBack::Restore)),
+            _ if self.lane.parts.store.import.is_under_way() => Some(Err(HeldBack::Restore)),
             Ok(confirmed) => Some(Ok(confirmed)),
             // The place of a member that was removed has no number.
             Err(held) => held.rename(|peer| layout.id_of(peer)).map(Err),
@@ -203,17 +203,19 @@ impl StewardHome {
         let held = state.held.len() as u64;
         self.agent
             .cluster
+            .upkeep
             .horizon_held
             .store(held, Ordering::Relaxed);
         self.horizons.warn(self.lane.now_us(), &state);
         let wait = self.steward.plan_wait(self.lane.now());
         self.plan.look(self.lane.now_us(), wait.as_ref());
         self.agent.cluster.plan_waits(wait);
+        self.agent.cluster.run_releases(self.steward.releases());
     }
 
     fn look_at_epochs(&mut self) {
         let lacked = self.lag.look(self.lane.now_us(), &self.steward);
-        let before = &self.agent.cluster.epoch_lacked;
+        let before = &self.agent.cluster.epochs.lacked;
         if before.swap(lacked, Ordering::Relaxed) == 0 && lacked > 0 {
             let epoch = self.steward.record().epoch();
             tracing::error!(
@@ -226,16 +228,16 @@ impl StewardHome {
     }
 
     fn is_disk_full(&self) -> bool {
-        let stop = self.lane.shared.engine.pressure().stop;
+        let stop = self.lane.parts.store.engine.pressure().stop;
         matches!(stop, Some(Stop::DiskFull | Stop::DiskAndMemoryFull))
     }
 
     async fn step(&mut self, event: StewardEvent) {
         let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
+        while let Some(next) = events.pop_front() {
             self.lane.refresh();
             let mut effects = Vec::new();
-            self.steward.step(self.lane.now(), event, &mut effects);
+            self.steward.step(self.lane.now(), next, &mut effects);
             for effect in effects {
                 events.extend(self.carry_out(effect).await);
             }
@@ -258,13 +260,13 @@ impl StewardHome {
                     tracing::warn!(epoch, why, "the plan under way is stopped");
                 }
                 // Positions may come back: records that are loaded from now on stay.
-                self.lane.shared.engine.keep_foreign();
+                self.lane.parts.store.engine.keep_foreign();
                 self.horizons.adopted(self.lane.now_us(), change);
                 self.agent
                     .cluster
-                    .adopt(&self.lane.shared.engine, &record, &layout);
+                    .adopt(&self.lane.parts.store.engine, &record, &layout);
                 self.places.note(self.steward.layout());
-                for lane in &self.lane.shared.lanes {
+                for lane in self.lane.parts.lanes.iter() {
                     lane.mailbox.post(LoopEvent::Adopt(Arc::clone(&layout)));
                 }
             }
@@ -315,14 +317,14 @@ impl StewardHome {
                 );
                 tracing::error!(sentence, "the node stops");
                 let folder = FolderVerdict::Refused;
-                self.lane.shared.disown(Disowned { sentence, folder });
+                self.lane.parts.disown(Disowned { sentence, folder });
             }
             StewardEffect::Outdated { version } => {
                 let cluster = &self.agent.cluster;
                 let sentence = notes::outdated(cluster.topology().name(), version);
                 tracing::error!(sentence, "the node stops");
                 let folder = FolderVerdict::Usable;
-                self.lane.shared.disown(Disowned { sentence, folder });
+                self.lane.parts.disown(Disowned { sentence, folder });
             }
             StewardEffect::Diverged { from, epoch } => tracing::error!(
                 %from,
@@ -362,7 +364,7 @@ impl StewardHome {
             let to = to.unwrap_or_else(|| "the end".to_owned());
             tracing::warn!(%id, ?space, %from, to, "records of this range may be lost");
         }
-        let accepted = &self.agent.cluster.losses_accepted;
+        let accepted = &self.agent.cluster.steward.losses_accepted;
         accepted.fetch_add(1, Ordering::Relaxed);
         self.agent.post(Event::from(loss));
     }
@@ -380,14 +382,14 @@ impl StewardHome {
         let Some(place) = self.places.of(to) else {
             return;
         };
-        let (shared, agent, lane) = (
-            Arc::clone(&self.lane.shared),
+        let (store, agent, lane) = (
+            Arc::clone(&self.lane.parts.store),
             Rc::clone(&self.agent),
             Rc::clone(&self.lane),
         );
         let known = self.steward.record().epoch();
         tokio::task::spawn_local(async move {
-            let reading = move || epochs::to_send(&shared.engine, from, known);
+            let reading = move || epochs::to_send(&store.engine, from, known);
             let found = match tokio::task::spawn_blocking(reading).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(error)) => {

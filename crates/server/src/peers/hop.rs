@@ -13,21 +13,21 @@
 //!    have room in the gate of bytes.
 //! 4. The age of a question is taken off the time it has left; one without time left is late.
 //!
-//! Not here: questions that come as frames of a link (`accept.rs`), asking (`pool.rs`).
+//! Not here: questions that come as frames of a link (`accept.rs`), asking (`member/pool.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
 
 use super::accept;
-use super::agent::Agent;
-use super::askers::PeerRequestGuard;
-use super::cluster::count;
-use super::hello_maker::HelloMaker;
 use super::notes::learn;
-use super::session::Session;
 use crate::event_loop::thread::EventLoop;
 use crate::exchange::body::{BodyReader, Inflow, NoBody};
 use crate::exchange::socket::{ConnectionEnd, Socket};
 use crate::limits;
 use crate::measure::metrics::{CapacityShare, OpLabel, RefusalCause};
+use crate::member::agent::Agent;
+use crate::member::askers::PeerRequestGuard;
+use crate::member::hello_maker::HelloMaker;
+use crate::member::links::count;
+use crate::member::session::Session;
 use crate::retry_after::retry_after_s;
 use crate::waiting::finished::Finished;
 use crate::waiting::seat::{WaitLimit, WakeReason};
@@ -85,10 +85,10 @@ pub(crate) fn answer_hello(
 ) -> Result<(), Refusal> {
     let agent = lane.agent().ok_or_else(accept::no_peers)?;
     let met = accept::read_hello(&agent, socket.stream(), head)?;
-    for (token, keys) in agent.cluster.secrets.all(met.hellos()) {
+    for (token, keys) in agent.cluster.links.secrets.all(met.hellos()) {
         let visitor = (met.visitor.clone(), met.url.clone());
         let session = Session::new(visitor, met.claim, met.lane, keys);
-        agent.cluster.sessions.keep(&token, session);
+        agent.cluster.links.sessions.keep(&token, session);
     }
     hop::hello_answer(socket.out(), style, &met.acceptor);
     lane.finish(OpLabel::Other, 200);
@@ -105,13 +105,13 @@ pub(crate) fn read_ask(
     style: Style,
 ) -> Result<(usize, PendingAsk), Refusal> {
     let agent = lane.agent().ok_or_else(accept::no_peers)?;
-    let token = match head.peer_proof {
+    let shown = match head.peer_proof {
         Field::Once(text) => Proof::from_hex(text),
         Field::Absent | Field::Repeated => None,
     };
-    let found = token.and_then(|token| {
-        let session = agent.cluster.sessions.find(&token)?;
-        Some((token, session))
+    let found = shown.and_then(|proof| {
+        let session = agent.cluster.links.sessions.find(&proof)?;
+        Some((proof, session))
     });
     let (token, session) = found.ok_or_else(|| {
         let us = agent.cluster.own_url();
@@ -129,7 +129,7 @@ pub(crate) fn read_ask(
         }
     }
     let arriving = |reader| FrameBody::Arriving {
-        body: Inflow::new(reader, Some(Rc::clone(&lane.value_bytes))),
+        body: Inflow::new(reader, Some(Rc::clone(&lane.rooms.value_bytes))),
         expects_continue: head.expects_continue(),
     };
     let (taken, frame) = match head.body {
@@ -141,7 +141,7 @@ pub(crate) fn read_ask(
             let frame = &rest[..length as usize];
             (frame.len(), FrameBody::Whole(Bytes::copy_from_slice(frame)))
         }
-        Body::Length(length) if !lane.bytes.has_place(length as usize) => {
+        Body::Length(length) if !lane.rooms.bytes.has_place(length as usize) => {
             lane.metrics()
                 .refuse(CapacityShare::Peers, RefusalCause::Bytes);
             return Err(status::refused(RefusalCause::Bytes));
@@ -188,9 +188,9 @@ pub(crate) async fn answer(
             }
             socket.flush().await?;
             match body.collect(socket).await {
-                Ok(frame) => {
-                    room = frame.room;
-                    Bytes::from(frame.bytes)
+                Ok(collected) => {
+                    room = collected.room;
+                    Bytes::from(collected.bytes)
                 }
                 Err(NoBody::Refused(refusal)) => return Ok(Answered::Broken(refusal)),
                 Err(NoBody::Ended(end)) => return Err(end),
@@ -203,8 +203,8 @@ pub(crate) async fn answer(
     let answered = answer_frame(socket, &agent, &token, &session, &frame).await;
     lane.refresh();
     match answered {
-        Ok(frame) => {
-            hop::answer(socket.out(), style, &frame);
+        Ok(answer) => {
+            hop::answer(socket.out(), style, &answer);
             Ok(Answered::Formed { is_last: false })
         }
         Err(refusal) => {
@@ -234,13 +234,13 @@ async fn learn_about(
     match learnt {
         Ok(Ok(())) => {
             session.set_learnt();
-            agent.cluster.sessions.settle(token);
+            agent.cluster.links.sessions.settle(token);
             agent.cluster.heard(member, session.lane);
             Ok(())
         }
         Ok(Err(sentence)) => {
             let peer = agent.cluster.url(member);
-            if let Some(unsaid) = agent.cluster.strangers.may_say() {
+            if let Some(unsaid) = agent.cluster.links.strangers.may_say() {
                 tracing::warn!(peer, sentence, unsaid, "a peer is not let in");
             }
             Err(Refusal::new(403, "peer-token", sentence))
@@ -323,7 +323,7 @@ async fn answer_frame(
     let age_ms = session.age_ms(sent_ms, lane.now_us() / 1_000);
     stamp.left_ms = stamp.left_ms.saturating_sub(age_ms);
     if stamp.left_ms == 0 {
-        count(&agent.cluster.peers[member.at()].late);
+        count(&agent.cluster.links.peers[member.at()].late);
         peer::encode_answer(&mut out, &mut seal, id, &Answer::Refused(RefusedBy::Late));
         return Ok(out);
     }

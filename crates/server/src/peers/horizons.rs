@@ -13,9 +13,9 @@
 //! drops then (`Cluster::adopt`).
 //! See: docs/operating.md.
 
-use super::cluster::Cluster;
 use crate::event_loop::thread::EventLoop;
 use crate::limits::HORIZON_PATIENCE_US;
+use crate::member::cluster::Cluster;
 use dendra_base::Space;
 use dendra_ownership::Layout;
 use dendra_ownership::epoch::record::EpochChange;
@@ -53,11 +53,12 @@ impl HorizonWatch {
 
     /// Drops the records of clients of which this member is no owner.
     pub(super) fn drop_strays(&mut self, lane: &EventLoop, cluster: &Cluster, layout: Arc<Layout>) {
-        let (me, epoch) = (cluster.me, layout.epoch());
-        let seen = cluster.comparisons.foreign_in(epoch);
+        let (me, epoch) = (cluster.own.me, layout.epoch());
+        let seen = cluster.upkeep.comparisons.foreign_in(epoch);
         tracing::info!(epoch, "records that other members own are dropped here");
         self.is_dropping = true;
-        lane.shared
+        lane.parts
+            .store
             .engine
             .drop_foreign(Arc::new(move |stored_key, cell| {
                 let Some((space, raw_key)) = stored_key.split_first() else {
@@ -69,11 +70,11 @@ impl HorizonWatch {
 
     /// Have all strays gone?
     pub(super) fn look_at_strays(&mut self, lane: &EventLoop, cluster: &Cluster) {
-        let engine = &lane.shared.engine;
+        let engine = &lane.parts.store.engine;
         if self.is_dropping && engine.foreign_left() == Some(0) {
             self.is_dropping = false;
             engine.keep_foreign();
-            cluster.comparisons.dropped_strays();
+            cluster.upkeep.comparisons.dropped_strays();
             tracing::info!("records that other members own are gone from this folder");
         }
     }

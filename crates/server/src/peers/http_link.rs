@@ -9,18 +9,20 @@
 //! 1. One question at a time on a connection: no request is pipelined, intermediaries may not keep
 //!    it.
 //!
-//! Not here: which question is next (`pool.rs`), requests and responses as bytes (`carrier.rs`).
-//! Nor is the other side (`hop.rs`), or when a link is opened again (`link.rs`).
+//! Not here: which question is next (`member/pool.rs`), requests and responses as bytes
+//! (`member/carrier.rs`). Nor is the other side (`hop.rs`), or when a link is opened again
+//! (`link.rs`).
 //! See: docs/peer.md, section "Over plain HTTP".
 
-use super::agent::Agent;
-use super::carrier::{Carrier, Response};
-use super::cluster::{Cluster, count};
-use super::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
 use super::notes::learn;
-use super::pool::{Errand, Pool, PoolPlace, STEWARD_ID};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::member::agent::Agent;
+use crate::member::carrier::{Carrier, Response};
+use crate::member::cluster::Cluster;
+use crate::member::handshake::{self, Hailed, HelloWay, Recognised, Unwelcome, call, connect};
+use crate::member::links::count;
+use crate::member::pool::{Errand, Pool, PoolPlace, STEWARD_ID};
 use crate::tls::ByteStream;
 use dendra_base::ClusterVersions;
 use dendra_base::peer::{Answer, Refused};
@@ -95,8 +97,11 @@ impl HelloWay for HttpWay<'_> {
         self.head = Some(head);
         self.keep(&said).await?;
         let frame = said.body;
-        let said = peer::decode(&frame, &mut keys.of_requests(Role::Acceptor));
-        Ok(Hailed { frame, said })
+        let message = peer::decode(&frame, &mut keys.of_requests(Role::Acceptor));
+        Ok(Hailed {
+            frame,
+            said: message,
+        })
     }
 
     async fn again(&mut self, cluster: &Cluster) -> Result<(), NoLink> {
@@ -115,7 +120,7 @@ pub(super) async fn open(
 ) -> Result<(Pool, ByteStream, (Peer, ClusterVersions)), NoLink> {
     let mut way = HttpWay::connect(&agent.cluster, member).await?;
     let recognised = handshake::shake_hands(&agent.cluster, agent.lane, member, &mut way).await?;
-    agent.cluster.reached_at(member, &way.host);
+    agent.cluster.epochs.reached_at(member, &way.host);
     let head = way.head.take().expect("a hail brings it");
     let Recognised {
         claim,
@@ -261,7 +266,7 @@ impl ConnectionTask {
 
     fn deliver(&self, errand: &Errand, response: &Response) {
         let ConnectionTask { agent, pool, .. } = self;
-        let gauges = &agent.cluster.peers[self.member.at()];
+        let gauges = &agent.cluster.links.peers[self.member.at()];
         pool.done_with(errand);
         match response.status {
             200 => {}

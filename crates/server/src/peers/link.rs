@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! resolve, connect ─► request, hello ─► 101, hello ─► Proof, Hail ─► Welcome ─► Probe ─► Alive ─► up ─► answers …
-//!      ▲                     │ refused: the sentence goes to the log (`link_log.rs`)       │
+//!      ▲                     │ refused: the sentence goes to the log (`member/link_log.rs`)       │
 //!      │                     │ Stop: the node stops                                         │ LinkDown: notes
 //!      └──── pause, 20 ms doubling to 250 ms, with jitter; none when the peer opens a link ◄─ lost ┘
 //! ```
@@ -19,14 +19,15 @@
 //! `http_link.rs`), the meaning of a failed handshake (crate `ownership`, `membership/`).
 //! See: docs/peer.md.
 
-use super::agent::Agent;
-use super::cluster::{EventOrders, count};
-use super::link_log::ReasonCount;
 use super::notes::write_notes;
-use super::own_link::Link;
 use super::{frame_link, http_link};
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::member::agent::Agent;
+use crate::member::cluster::EventOrders;
+use crate::member::link_log::ReasonCount;
+use crate::member::links::count;
+use crate::member::own_link::Link;
 use crate::settings::PeerTransport;
 use crate::tls::ByteStream;
 use dendra_base::{ClusterVersions, Prng};
@@ -52,7 +53,7 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
         agent: &agent,
         member,
     });
-    let mut news = agent.cluster.news(member);
+    let mut news = agent.cluster.links.news(member);
     loop {
         // Its place may have been given to another member, and its address may have changed.
         if agent.id_of(member) != Some(id) {
@@ -63,16 +64,16 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
         let opening = open(&lane, &agent, member);
         let opened = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, opening).await;
         let opened = opened.unwrap_or_else(|_| Err("it did not answer in time".into()));
-        let loops = lane.shared.lanes.len();
-        let up = opened.and_then(|opened| {
-            let up = CountedLink::new(&agent, member, id, &opened, loops)?;
-            Ok((up, opened))
+        let loops = lane.parts.lanes.len();
+        let counted = opened.and_then(|link| {
+            let up = CountedLink::new(&agent, member, id, &link, loops)?;
+            Ok((up, link))
         });
-        let reason = match up {
-            Ok((up, opened)) => {
+        let reason = match counted {
+            Ok((up, link)) => {
                 pause = limits::LINK_PAUSE_MIN;
                 drop(first_try.take());
-                let broken = run(&lane, &agent, member, opened).await;
+                let broken = run(&lane, &agent, member, link).await;
                 // A link of the peer that came while this one was up is no news of it now.
                 news.mark_unchanged();
                 let lost = up.end();
@@ -88,7 +89,11 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
             }
         };
         tracing::debug!(peer = url, reason, "this loop has no link to a peer");
-        let told = agent.cluster.link_log(member).fail(&reason, lane.now_us());
+        let told = agent
+            .cluster
+            .links
+            .link_log(member)
+            .fail(&reason, lane.now_us());
         if let Some(ReasonCount { times, seconds }) = told {
             tracing::warn!(peer = url, reason, times, seconds, "no link to a peer");
         }
@@ -98,7 +103,7 @@ pub(crate) async fn keep(lane: Rc<EventLoop>, agent: Rc<Agent>, member: MemberIn
         let is_news = tokio::select! {
             () = waiting => false,
             // The senders live as long as the cluster.
-            told = news.changed() => told.is_ok(),
+            changed = news.changed() => changed.is_ok(),
         };
         if is_news {
             agent.post(Event::Alive { member });
@@ -133,11 +138,11 @@ fn no_link(lane: &EventLoop, agent: &Agent, member: MemberIndex, why: NoLink) ->
         why,
     };
     let mut effects = agent.cluster.tell(agent.lane, event).effects;
-    let Some(MemberEffect::Stop(why)) = effects.pop() else {
+    let Some(MemberEffect::Stop(disowned)) = effects.pop() else {
         return false;
     };
-    tracing::error!(sentence = why.sentence, "the node stops");
-    lane.shared.disown(why);
+    tracing::error!(sentence = disowned.sentence, "the node stops");
+    lane.parts.disown(disowned);
     true
 }
 
@@ -153,7 +158,7 @@ struct OpenLink {
 }
 
 async fn open(lane: &EventLoop, agent: &Agent, member: MemberIndex) -> Result<OpenLink, NoLink> {
-    match agent.cluster.transport {
+    match agent.cluster.links.transport {
         PeerTransport::Frames => {
             let (conduit, claim, versions) = frame_link::open(lane, agent, member).await?;
             Ok(OpenLink {
@@ -225,9 +230,9 @@ impl<'a> CountedLink<'a> {
             opened.link.close();
             return Err(NoLink::ForNow(rejected.to_string()));
         }
-        let gauges = &agent.cluster.peers[member.at()];
+        let gauges = &agent.cluster.links.peers[member.at()];
         gauges.links.fetch_add(1, Ordering::Relaxed);
-        let told = agent.cluster.link_log(member).up(loops);
+        let told = agent.cluster.links.link_log(member).up(loops);
         if let Some(untold) = told {
             let url = agent.cluster.url(member);
             tracing::info!(peer = url, loops, untold, "all links to a peer are up");
@@ -256,7 +261,7 @@ impl<'a> CountedLink<'a> {
                 is_up,
                 versions,
             };
-            self.agent.cluster.door.tell_surely(event);
+            self.agent.cluster.steward.door.tell_surely(event);
         }
     }
 
@@ -268,9 +273,9 @@ impl<'a> CountedLink<'a> {
     fn go_down(&mut self) -> EventOrders {
         self.is_over = true;
         let (agent, member) = (self.agent, self.member);
-        let gauges = &agent.cluster.peers[member.at()];
+        let gauges = &agent.cluster.links.peers[member.at()];
         gauges.links.fetch_sub(1, Ordering::Relaxed);
-        agent.cluster.link_log(member).down();
+        agent.cluster.links.link_log(member).down();
         count(&gauges.lost);
         self.tell_steward(false);
         if agent.id_of(member).is_some_and(|id| id != self.id) {

@@ -14,12 +14,11 @@
 //! `ownership`, `membership/start.rs`).
 //! See: docs/peer.md, section "Handshake".
 
-use super::cluster::{Cluster, StartGate};
 use super::frame_link::FrameWay;
-use super::handshake::shake_hands;
 use super::http_link::HttpWay;
-use crate::clock;
 use crate::limits;
+use crate::member::cluster::Cluster;
+use crate::member::handshake::shake_hands;
 use crate::settings::PeerTransport;
 use dendra_ownership::MemberIndex;
 use dendra_ownership::membership::{Disowned, MemberEffect, MemberEvent, NoLink};
@@ -71,7 +70,7 @@ async fn ask(
         tokio::time::sleep(pause).await;
     }
     let asking = async {
-        let recognised = match cluster.transport {
+        let recognised = match cluster.links.transport {
             PeerTransport::Frames => {
                 let mut way = FrameWay::connect(&cluster, member).await?;
                 shake_hands(&cluster, 0, member, &mut way).await?
@@ -86,22 +85,4 @@ async fn ask(
     let asked = tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, asking).await;
     let answer = asked.unwrap_or_else(|_| Err("it did not answer in time".into()));
     (member, answer)
-}
-
-impl Cluster {
-    /// Waits until the start has come so far.
-    pub(crate) async fn wait_for(&self, stage: StartGate) {
-        let mut now = self.stage.subscribe();
-        while *now.borrow_and_update() < stage {
-            let left_us = self
-                .due_us()
-                .map(|due_us| due_us.saturating_sub(clock::monotonic_us()));
-            let left = left_us.map_or(limits::LINK_OPEN_TIMEOUT, Duration::from_micros);
-            tokio::select! {
-                // The sender lives as long as the cluster.
-                _ = now.changed() => {}
-                () = tokio::time::sleep(left) => drop(self.tell(0, MemberEvent::Tick)),
-            }
-        }
-    }
 }

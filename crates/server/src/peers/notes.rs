@@ -16,16 +16,15 @@
 //! reading notes, and the own record (`disk/notes.rs`).
 //! See: docs/format/notes.md.
 
-use super::agent::Agent;
-use super::cluster::{Cluster, EventOrders};
 use crate::disk::notes;
-use crate::event_loop::shared::Shared;
 use crate::event_loop::thread::EventLoop;
 use crate::limits;
+use crate::member::agent::Agent;
+use crate::member::cluster::{Cluster, EventOrders};
 use crate::waiting::finished::Finished;
 use crate::waiting::seat::{Seat, WaitLimit};
 use dendra_base::{CellRef, Key, Version};
-use dendra_engine::Guard;
+use dendra_engine::{Engine, Guard};
 use dendra_node::Outcome;
 use dendra_ownership::MemberIndex;
 use dendra_ownership::membership::identity::Peer;
@@ -77,7 +76,7 @@ pub(super) async fn write_durably(
     cell: &CellRef<'_>,
 ) -> Result<(), String> {
     // The node asks for a ceiling only now and then: this write brings its own.
-    lane.shared.engine.raise_hlc_ceiling(cell.version.hlc);
+    lane.parts.store.engine.raise_hlc_ceiling(cell.version.hlc);
     let seat = Rc::new(Seat::default());
     lane.push_write(&seat, key.as_stored(), cell, Guard::Newest)
         .map_err(|_| "the log has no room".to_owned())?;
@@ -104,8 +103,8 @@ pub(super) async fn write_notes(lane: &EventLoop, agent: &Agent, told: EventOrde
         let writing = write_note(lane, cluster, note, told.version);
         match tokio::time::timeout(limits::LINK_OPEN_TIMEOUT, writing).await {
             Ok(Ok(())) => {
-                let told = cluster.tell(agent.lane, MemberEvent::NoteWritten(note));
-                debug_assert!(told.effects.is_empty(), "nothing waits for it");
+                let written = cluster.tell(agent.lane, MemberEvent::NoteWritten(note));
+                debug_assert!(written.effects.is_empty(), "nothing waits for it");
             }
             Ok(Err(reason)) => tracing::debug!(reason, "the clock of a peer is not noted"),
             Err(_) => tracing::debug!("the clock of a peer is not noted: the log is too slow"),
@@ -130,10 +129,7 @@ pub(crate) fn note_rising(lane: &Rc<EventLoop>, agent: &Rc<Agent>) {
 
 /// At a stop: notes the claims that are not noted yet. Requires: no loop and no commit runs any
 /// more.
-pub(crate) fn note_at_stop(shared: &Shared, wall_ms: u64) {
-    let Some(cluster) = &shared.cluster else {
-        return;
-    };
+pub(crate) fn note_at_stop(engine: &Engine, cluster: &Cluster, wall_ms: u64) {
     for effect in cluster.tell(0, MemberEvent::Stopping).effects {
         let MemberEffect::WriteNote(PeerNote { member, peer, .. }) = effect else {
             unreachable!("a stop leads to {effect:?}");
@@ -142,9 +138,9 @@ pub(crate) fn note_at_stop(shared: &Shared, wall_ms: u64) {
             continue;
         };
         let version = cluster.note_version(0);
-        shared.engine.raise_hlc_ceiling(version.hlc);
+        engine.raise_hlc_ceiling(version.hlc);
         let written = notes::put(
-            &shared.engine,
+            engine,
             &notes::peer_key(id),
             version,
             &peer.encode(),

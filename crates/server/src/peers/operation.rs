@@ -10,16 +10,18 @@
 //!    begins when the first is answered. Answers leave in the order of the requests.
 //! 2. Every operation ends: the node keeps deadlines, and the seat's own comes a little later.
 //!
-//! Not here: operations of a node alone (`disk/alone.rs`), scans (`scan.rs`).
+//! Not here: operations of a node alone (`clients/backend/alone.rs`), scans (`scan.rs`).
 //! See: docs/api.md, docs/protocol.md.
 
 use super::scan::{self, ClusterWalk};
-use super::{Agent, waiting};
+use super::waiting;
 use crate::event_loop::handover::{Held, KeyRequest, PendingOperation};
 use crate::event_loop::thread::EventLoop;
+use crate::event_loop::watches::WatchTerms;
 use crate::exchange::socket::{ConnectionEnd, Socket};
 use crate::measure::metrics::RefusalCause;
 use crate::measure::stages::RequestStage;
+use crate::member::Agent;
 use crate::waiting::seat::WakeReason;
 use crate::waiting::status::AnswerTerms;
 use bytes::Bytes;
@@ -27,6 +29,7 @@ use dendra_base::peer::{Condition, Operation, Refused as RefusedBy};
 use dendra_base::{BadQuorum, Consistency, Quorum};
 use dendra_node::step::Event;
 use dendra_node::{Admission, Class, Outcome, RefusedBy as NodeRefusal};
+use dendra_watch::WatchId;
 use dendra_wire::http::response::Style;
 use dendra_wire::route::{Entity, Scan as Query};
 use dendra_wire::{EntityOp, Refusal};
@@ -42,6 +45,36 @@ impl ClusterBackend {
     /// The cluster as `agent` reaches it.
     pub(crate) fn new(agent: Rc<Agent>) -> ClusterBackend {
         ClusterBackend { agent }
+    }
+
+    /// What the tokens of watches are sealed with: the cluster's id.
+    pub(crate) fn watch_seal(&self) -> u64 {
+        self.agent.cluster.topology().id()
+    }
+
+    /// A client watches a span.
+    pub(crate) fn watch_open(&self, watch: WatchId, terms: WatchTerms) {
+        let WatchTerms {
+            span,
+            from,
+            heartbeat_us,
+        } = terms;
+        self.agent.post(Event::WatchOpen {
+            watch,
+            span,
+            from,
+            heartbeat_us,
+        });
+    }
+
+    /// The client of a watch takes more events.
+    pub(crate) fn watch_more(&self, watch: WatchId) {
+        self.agent.post(Event::WatchMore { watch });
+    }
+
+    /// The client of a watch is gone.
+    pub(crate) fn watch_close(&self, watch: WatchId) {
+        self.agent.post(Event::WatchClose { watch });
     }
 
     /// A full disk keeps no member from asking the others: its own copy is refused where it would
@@ -83,7 +116,7 @@ impl ClusterBackend {
     pub(crate) fn scan_terms(&self, lane: &EventLoop, style: Style) -> AnswerTerms {
         let routes = &lane.routes();
         let quorum = Quorum::usual(routes.replication_factor, routes.nodes);
-        let durability = lane.shared.settings.durability;
+        let durability = lane.parts.settings.durability;
         AnswerTerms::new(style, quorum, durability, routes).of_scan(routes.nodes)
     }
 
@@ -102,20 +135,25 @@ impl ClusterBackend {
             room,
             deadline_us,
         } = request;
-        let value = value.keep(&lane.bytes, source, room)?;
-        let condition = entity.condition;
+        let value = value.keep(&lane.rooms.bytes, source, room)?;
+        let condition = entity.condition.clone();
         let operation = match entity.op {
             EntityOp::Get | EntityOp::Head => Operation::Get,
             EntityOp::Delete => Operation::Delete { condition },
+            EntityOp::Touch => Operation::Touch {
+                expiry_ms: end_of(lane, entity).expect("a touch without one is refused"),
+                condition,
+            },
             EntityOp::Put => Operation::Put {
                 value,
-                expiry_ms: entity
-                    .ttl_s
-                    .map(|seconds| lane.wall_ms() + u64::from(seconds) * 1_000),
+                expiry_ms: end_of(lane, entity),
                 condition,
             },
         };
-        let permit = lane.hold_request(seat).ok_or(RefusalCause::Requests)?;
+        let permit = lane
+            .rooms
+            .hold_request(seat)
+            .ok_or(RefusalCause::Requests)?;
         let key = Bytes::copy_from_slice(&stored_key[1..]);
         let client = self.agent.ticket(seat, permit);
         self.agent.post(Event::Begin {
@@ -170,11 +208,11 @@ impl ClusterBackend {
                 refused: Some((by, why)),
             } => {
                 let words = match why {
-                    RefusedBy::ClockApart if cluster.me == *by => OWN_CLOCK,
-                    why => words(*why),
+                    RefusedBy::ClockApart if cluster.own.me == *by => OWN_CLOCK,
+                    other => words(*other),
                 };
-                let why = format!("{} {words}", cluster.url(*by));
-                Some(Refusal::too_few_answers(*got, *needed, *from, *known).because(&why))
+                let sentence = format!("{} {words}", cluster.url(*by));
+                Some(Refusal::too_few_answers(*got, *needed, *from, *known).because(&sentence))
             }
             _ => None,
         }
@@ -184,6 +222,12 @@ impl ClusterBackend {
     pub(crate) fn walk(&self, query: &Query) -> ClusterWalk {
         scan::walk(Rc::clone(&self.agent), query)
     }
+}
+
+/// When a value with the request's time to live ends, by the own wall clock.
+fn end_of(lane: &EventLoop, entity: &Entity) -> Option<u64> {
+    let ttl_s = entity.ttl_s?;
+    Some(lane.wall_ms() + u64::from(ttl_s) * 1_000)
 }
 
 /// Words for the wrong clock of the member that was asked, after its name.

@@ -12,15 +12,16 @@
 //! 4. The receipt says `eventual`: the scan does not wait until a majority holds the cells.
 //!
 //! Not here: merging and counting members (crate `node`), the records of a page as bytes
-//! (`exchange/pages.rs`), scans of one node's store (`disk/alone.rs`).
+//! (`exchange/pages.rs`), scans of one node's store (`clients/backend/alone.rs`).
 //! See: docs/api.md, section "Many keys".
 
-use super::{Agent, waiting};
+use super::waiting;
 use crate::event_loop::handover::ChunkTerms;
 use crate::exchange::pages::{PagedBackend, PagedScan};
 use crate::exchange::socket::Socket;
 use crate::limits;
 use crate::measure::metrics::RefusalCause;
+use crate::member::Agent;
 use crate::waiting::finished::Finished;
 use dendra_base::peer::Range;
 use dendra_node::step::Event;
@@ -50,13 +51,13 @@ impl PagedBackend for ClusterPages {
     ) -> Result<(), Finished> {
         let lane = Rc::clone(socket.lane());
         // The bytes that the members may send for it: each a page, and one record more.
-        let longest = limits::SCAN_PAGE_BYTES + lane.shared.settings.value_bytes_max;
+        let longest = limits::SCAN_PAGE_BYTES + lane.parts.settings.value_bytes_max;
         let most = longest * usize::from(lane.routes().nodes);
         if !socket.wait_for_scan_room(most, turn.deadline_us).await {
             return Err(Finished::Refused(RefusalCause::Bytes));
         }
         let seat = Rc::clone(socket.seat());
-        let Some(permit) = lane.hold_request(&seat) else {
+        let Some(permit) = lane.rooms.hold_request(&seat) else {
             return Err(Finished::Refused(RefusalCause::Requests));
         };
         let client = self.agent.ticket(&seat, permit);

@@ -15,11 +15,11 @@
 //! Not here: the machines that order (crate `node`).
 //! See: docs/protocol.md, "Rules".
 
-use super::agent::AgentWorld;
-use crate::disk::page::Page;
-use crate::disk::work::StoreWork;
 use crate::event_loop::thread::{EventLoop, Target};
+use crate::lanes::page::Page;
+use crate::lanes::work::StoreWork;
 use crate::measure::metrics::RefusalCause;
+use crate::member::agent::AgentWorld;
 use dendra_base::Now;
 use dendra_base::peer::Readiness;
 use dendra_base::{Cell, CellRef, Key, Kind, Space, Version};
@@ -27,6 +27,7 @@ use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Guard, Lookup};
 use dendra_node::step::{Effect, Event, StoreFailure, StoreTicket};
 use dendra_node::{Admission, Class, RefusedBy};
+use dendra_watch::{WatchEvent, WatchId, WatchToken};
 
 impl AgentWorld for EventLoop {
     fn refresh(&self) {
@@ -62,8 +63,18 @@ impl AgentWorld for EventLoop {
         self.cancel_orders(tickets)
     }
 
+    fn tell_watch(
+        &self,
+        watch: WatchId,
+        events: Vec<WatchEvent>,
+        token: Option<WatchToken>,
+        is_over: bool,
+    ) {
+        self.watches().told(watch, events, token, is_over);
+    }
+
     fn engine(&self) -> &Engine {
-        &self.shared.engine
+        &self.parts.store.engine
     }
 }
 
@@ -122,6 +133,7 @@ fn carry_out(lane: &EventLoop, effect: Effect) -> Option<Event> {
         }
         Effect::Outcome { .. }
         | Effect::Scanned { .. }
+        | Effect::Told { .. }
         | Effect::Reply { .. }
         | Effect::Withdraw { .. }
         | Effect::Cancel { .. }
@@ -135,7 +147,8 @@ fn carry_out(lane: &EventLoop, effect: Effect) -> Option<Event> {
 
 fn read(lane: &EventLoop, ticket: StoreTicket, key: Key, deadline_us: u64) -> Option<Event> {
     let looked = lane
-        .shared
+        .parts
+        .store
         .engine
         .get(key.as_stored(), Wait::Never, |cell| {
             intact(&key, cell.to_owned())
@@ -217,7 +230,7 @@ fn write(
 /// A note of the clock: its record is only there so that a log write comes, and carries the
 /// ceiling.
 pub(crate) fn cover(lane: &EventLoop, hlc: u64) {
-    lane.shared.engine.raise_hlc_ceiling(hlc);
+    lane.parts.store.engine.raise_hlc_ceiling(hlc);
     let key = Key::new(Space::Meta, b"clock");
     let version = Version {
         hlc,

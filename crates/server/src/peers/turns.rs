@@ -1,12 +1,12 @@
 //! The tasks of an event loop for its agent: turns, links, and a look once per sweep.
 //!
-//! Not here: the turn itself (`agent.rs`), the life of a link (`link.rs`).
+//! Not here: the turn itself (`member/agent.rs`), the life of a link (`link.rs`).
 
-use super::agent::{self, Agent};
 use super::link::keep;
 use super::notes::note_rising;
 use super::store::cover;
 use crate::event_loop::thread::EventLoop;
+use crate::member::agent::{self, Agent};
 use dendra_ownership::MemberIndex;
 use std::rc::Rc;
 

@@ -4,9 +4,9 @@
 //! Not here: which operations a node may end (crate `node`).
 //! See: docs/overload.md, "Clients that hang up".
 
-use super::Agent;
 use crate::exchange::socket::{ConnectionEnd, HangUpReaction, Socket};
 use crate::limits;
+use crate::member::Agent;
 use crate::waiting::seat::{WaitLimit, WakeReason};
 use dendra_node::step::{ClientTicket, Event};
 use std::rc::Rc;

@@ -33,6 +33,7 @@ use crate::tls::{ByteStream, CertificateFacts};
 use arc_swap::ArcSwapOption;
 use dendra_wire::Refusal;
 use dendra_wire::http::Field;
+use dendra_wire::http::records::ShownPart;
 use dendra_wire::rights::{Grant, TokenHash, TokenRole, TokenTable, bearer, hash_of, is_same};
 use dendra_wire::route::Route;
 use std::collections::HashMap;
@@ -149,7 +150,10 @@ impl StandingLogin {
     /// Method and path, as the audit log has them.
     pub(crate) fn what(&self) -> &'static str {
         match &self.route {
+            Route::Entities(scan) if scan.show == ShownPart::Number => "GET /v0/count",
             Route::Entities(_) => "GET /v0/entities",
+            Route::Watch(_) => "GET /v0/watch",
+            Route::Batch(_) => "POST /v0/batch",
             Route::Tokens(_) => "PUT /v0/tokens",
             _ => "PUT /v0/entity",
         }
@@ -401,6 +405,19 @@ impl Rights {
         let token = login.token;
         let judged = self.judge(LoginProof { token, names }, Some(&login.route), stored_key);
         judged.map(|_used| ())
+    }
+
+    /// Does the proof of a batch allow this item, with the names that the client's certificate has
+    /// now? Then the use to count it by, if there is a quota.
+    pub(crate) fn judge_item(
+        &self,
+        login: &StandingLogin,
+        names: &[String],
+        item: &Route,
+        stored_key: &[u8],
+    ) -> Result<Option<Arc<GrantUse>>, Denied> {
+        let token = login.token;
+        self.judge(LoginProof { token, names }, Some(item), stored_key)
     }
 
     /// May the holder of this do that on the admin port? Then its name.

@@ -85,6 +85,8 @@ pub struct Settings {
     pub memtable_bytes: Option<usize>,
     /// Largest value in bytes.
     pub value_bytes_max: usize,
+    /// How long a node that was asked to stop goes on serving, with readiness off, in milliseconds.
+    pub stop_delay_ms: u64,
     /// How long a stop waits for requests in flight, in milliseconds.
     pub drain_ms: u64,
     /// Client connections at once.
@@ -93,6 +95,8 @@ pub struct Settings {
     pub connections_per_address_max: usize,
     /// Requests that may wait for the store or the log at once.
     pub requests_inflight_max: usize,
+    /// Watches of clients at once.
+    pub watches_max: usize,
     /// Bytes of bodies that are still arriving and of answers that are still leaving, at once.
     pub body_bytes_inflight_max: usize,
     /// How long a client may take.
@@ -132,10 +136,12 @@ impl Settings {
             memory_bytes: limits::MEMORY_BYTES_DEFAULT,
             memtable_bytes: None,
             value_bytes_max: base_limits::VALUE_BYTES_MAX_DEFAULT,
+            stop_delay_ms: 0,
             drain_ms: limits::DRAIN_MS_DEFAULT,
             connections_max: limits::CONNECTIONS_MAX_DEFAULT,
             connections_per_address_max: 0,
             requests_inflight_max: limits::REQUESTS_INFLIGHT_MAX_DEFAULT,
+            watches_max: limits::WATCHES_MAX_DEFAULT,
             body_bytes_inflight_max: limits::BODY_BYTES_INFLIGHT_MAX_DEFAULT,
             timeouts: Timeouts::default(),
             queue_delay_target: Duration::from_millis(limits::QUEUE_DELAY_TARGET_MS_DEFAULT),
@@ -205,6 +211,7 @@ impl Settings {
             ("loops", self.loops.unwrap_or(1)),
             ("connections-max", self.connections_max),
             ("requests-inflight-max", self.requests_inflight_max),
+            ("watches-max", self.watches_max),
         ];
         for (name, value) in at_least_one {
             if value == 0 {

@@ -64,14 +64,14 @@ fn split(
     let mut is_foreign = vec![true; lists.len()];
     for ca in &store.roots {
         let (mut own, mut issuers) = (RevocationLists::new(), Vec::new());
-        for (list, is_foreign) in lists.iter().zip(&mut is_foreign) {
+        for (list, of_no_ca) in lists.iter().zip(&mut is_foreign) {
             let parts = RevocationListParts::read(list);
             let parts = parts.ok_or("a list of revoked certificates is no list in DER")?;
             if parts.issuer == ca.subject.as_ref() {
                 if !is_signed_by(&parts, ca, provider) {
                     continue;
                 }
-                *is_foreign = false;
+                *of_no_ca = false;
             }
             if issuers.contains(&parts.issuer) {
                 return Err(
@@ -103,12 +103,12 @@ fn for_each_ca<V>(
     provider: &CryptoProvider,
     build: impl Fn(Arc<RootCertStore>, RevocationLists) -> Result<V, VerifierBuilderError>,
 ) -> Result<Vec<V>, String> {
-    let lists = split(store, lists, provider)?;
+    let by_ca = split(store, lists, provider)?;
     let stores = store.roots.iter().map(|ca| RootCertStore {
         roots: vec![ca.clone()],
     });
-    let each = stores.zip(lists);
-    let built = each.map(|(store, lists)| build(Arc::new(store), lists));
+    let each = stores.zip(by_ca);
+    let built = each.map(|(of_one, revoked)| build(Arc::new(of_one), revoked));
     built
         .collect::<Result<_, _>>()
         .map_err(|bad| bad.to_string())
@@ -156,9 +156,9 @@ impl ClientAuthorities {
         provider: &Arc<CryptoProvider>,
         want: CertificateWant,
     ) -> Result<ClientAuthorities, String> {
-        let build = |store, lists| {
-            WebPkiClientVerifier::builder_with_provider(store, Arc::clone(provider))
-                .with_crls(lists)
+        let build = |of_one, revoked| {
+            WebPkiClientVerifier::builder_with_provider(of_one, Arc::clone(provider))
+                .with_crls(revoked)
                 .only_check_end_entity_revocation()
                 .allow_unknown_revocation_status()
                 .build()
@@ -234,9 +234,9 @@ impl MemberAuthorities {
         lists: &[CertificateRevocationListDer<'static>],
         provider: &Arc<CryptoProvider>,
     ) -> Result<MemberAuthorities, String> {
-        let build = |store, lists| {
-            WebPkiServerVerifier::builder_with_provider(store, Arc::clone(provider))
-                .with_crls(lists)
+        let build = |of_one, revoked| {
+            WebPkiServerVerifier::builder_with_provider(of_one, Arc::clone(provider))
+                .with_crls(revoked)
                 .only_check_end_entity_revocation()
                 .allow_unknown_revocation_status()
                 .build()

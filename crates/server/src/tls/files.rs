@@ -210,9 +210,12 @@ impl OwnFault {
 pub(crate) struct FileTerm {
     /// `certificate`, `client-ca`, `peer-ca`.
     pub(crate) file: &'static str,
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     pub(crate) from_s: i64,
     pub(crate) until_s: i64,
+    /// When the file is of no use any more: its own certificate ends, or the last of its
+    /// authorities.
+    pub(crate) of_use_until_s: i64,
 }
 
 impl FileTerm {
@@ -225,8 +228,15 @@ impl FileTerm {
         let facts = certificates
             .iter()
             .filter_map(|it| CertificateFacts::read(it).ok());
-        let first = facts.min_by_key(|facts| facts.until_s)?;
+        let facts: Vec<CertificateFacts> = facts.collect();
+        let first = facts.iter().min_by_key(|facts| facts.until_s)?;
+        let last = if file == OWN_FILE {
+            facts.first()
+        } else {
+            facts.iter().max_by_key(|facts| facts.until_s)
+        };
         Some(FileTerm {
+            of_use_until_s: last.map_or(first.until_s, |it| it.until_s),
             file,
             path: path.to_owned(),
             from_s: first.from_s,

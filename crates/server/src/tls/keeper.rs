@@ -105,7 +105,7 @@ impl FileTerm {
 
     /// Is it time for another one? When a quarter is left of a short term, and a month of a long
     /// one.
-    fn is_short(&self, now_s: i64) -> bool {
+    pub(crate) fn is_short(&self, now_s: i64) -> bool {
         self.until_s - now_s < ((self.until_s - self.from_s) / 4).min(30 * DAY_S)
     }
 }

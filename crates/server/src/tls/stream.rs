@@ -280,8 +280,8 @@ impl ByteStream {
     ) -> Result<ByteStream, (io::Error, TcpStream)> {
         let mut shaking = Some(Box::new(SealedStream::new(tcp, connection)));
         poll_fn(move |cx| {
-            let session = shaking.as_ref().expect("it is polled to its end once");
-            let done = ready!(session.poll_handshake(cx));
+            let under_way = shaking.as_ref().expect("it is polled to its end once");
+            let done = ready!(under_way.poll_handshake(cx));
             let session = shaking.take().expect("it was there a line above");
             Poll::Ready(match done {
                 Ok(()) => Ok(ByteStream::Tls(session)),

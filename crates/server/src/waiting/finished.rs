@@ -63,6 +63,7 @@ impl From<WriteOutcome> for Finished {
         let outcome = match outcome {
             WriteOutcome::Applied { version } => Outcome::Stored { version },
             WriteOutcome::GuardFailed { current } => Outcome::ConditionFailed { current },
+            WriteOutcome::Crowded => return Finished::Refused(RefusalCause::LogQueue),
             WriteOutcome::NoRoom => return Finished::Refused(RefusalCause::Disk),
             WriteOutcome::NotApplied => return Finished::Failed,
         };

@@ -6,13 +6,17 @@
 //! source_requests.rs  waiting requests of each address   seat.rs       where a connection waits
 //! finished.rs         how an operation ended             status.rs     outcome to HTTP
 //! scan_job.rs         a scan between two chunks
+//! entrance.rs         the places, and the listener that waits for one
+//! budgets.rs          room for requests and bytes of all loops
 //! ```
 //!
 //! Not here: a socket's bytes (`exchange/`), a loop's own lines (`event_loop/`).
 //! See: docs/overload.md.
 
 pub(crate) mod address_gate;
+pub(crate) mod budgets;
 pub(crate) mod connection_gate;
+pub(crate) mod entrance;
 pub(crate) mod finished;
 pub(crate) mod room;
 pub(crate) mod scan_job;

@@ -17,7 +17,7 @@
 //!    back (`Turnover`).
 //!
 //! Not here: counting (crate `node`, `admission/`), the use of the bytes (`exchange/`,
-//! `disk/alone.rs`).
+//! `clients/backend/alone.rs`).
 //! See: docs/overload.md.
 
 use crate::clock;

@@ -8,8 +8,8 @@
 //! 1. It holds one chunk and a cursor, which pins no memory. A record for which there is no room is
 //!    not taken: `needs` says how much it asks for.
 //!
-//! Not here: when a chunk is made (`disk/alone.rs`), framing (crate `wire`, `http::records`),
-//! merging (crate `engine`).
+//! Not here: when a chunk is made (`clients/backend/alone.rs`), framing (crate `wire`,
+//! `http::records`), merging (crate `engine`).
 //! See: docs/api.md, section "Many keys".
 
 use crate::limits;
@@ -48,6 +48,8 @@ pub(crate) struct ScanJob {
     pub(crate) room: usize,
     /// The next record alone needs this much; 0 when it is not known to need more than a chunk.
     pub(crate) needs: usize,
+    /// Records of the chunk.
+    pub(crate) shown: u64,
     /// Stored key of the last record shown.
     last_key: Vec<u8>,
     pub(crate) stand: ScanStand,
@@ -71,6 +73,7 @@ impl ScanJob {
             out: Vec::new(),
             room: limits::SCAN_CHUNK_BYTES,
             needs: 0,
+            shown: 0,
             last_key: Vec::new(),
             stand: if query.is_empty() {
                 ScanStand::Complete
@@ -106,6 +109,7 @@ impl ScanJob {
             out,
             room,
             needs,
+            shown,
             last_key,
             stand,
         } = self;
@@ -132,6 +136,7 @@ impl ScanJob {
                 out.reserve_exact(capacity - out.len());
             }
             records::record(out, *framing, *show, &key[1..], cell.value);
+            *shown += 1;
             last_key.clear();
             last_key.extend_from_slice(key);
             if let Some(left) = left {
@@ -149,10 +154,18 @@ impl ScanJob {
         Ok(())
     }
 
-    /// The client's key from which to go on when the scan is cut here.
+    /// The client's key from which to go on when the scan is cut here: behind all that it has
+    /// looked at, records or not.
     pub(crate) fn next_key(&self) -> Vec<u8> {
-        let mut next = self.last_key.get(1..).unwrap_or_default().to_vec();
-        if self.direction == Direction::Forward {
+        let (key, is_behind) = match (self.cursor.position(), self.direction) {
+            (Bound::Included(key), Direction::Forward)
+            | (Bound::Excluded(key), Direction::Backward) => (key, false),
+            (Bound::Excluded(key), Direction::Forward)
+            | (Bound::Included(key), Direction::Backward) => (key, true),
+            (Bound::Unbounded, _) => (&[][..], false),
+        };
+        let mut next = key.get(1..).unwrap_or_default().to_vec();
+        if is_behind {
             next.push(0);
         }
         next
@@ -173,11 +186,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scan_goes_on_behind_its_last_key_or_in_front_of_it() {
+    fn a_scan_goes_on_behind_its_place_or_in_front_of_it() {
         let mut scan = ScanJob::for_tests();
-        scan.last_key = b"\x10k".to_vec();
-        assert_eq!(scan.next_key(), b"k\0");
-        scan.direction = Direction::Backward;
-        assert_eq!(scan.next_key(), b"k");
+        let key = || b"\x10k".to_vec();
+        for (bound, direction, next) in [
+            (Bound::Included(key()), Direction::Forward, &b"k"[..]),
+            (Bound::Excluded(key()), Direction::Forward, b"k\0"),
+            (Bound::Excluded(key()), Direction::Backward, b"k"),
+            (Bound::Included(key()), Direction::Backward, b"k\0"),
+        ] {
+            scan.direction = direction;
+            let cells = Cells::Live { now_ms: 0 };
+            scan.cursor = Cursor::new(bound.clone(), bound, direction, cells);
+            assert_eq!(scan.next_key(), next);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The only table from the result of a request to the bytes of its answer.
 //!
 //! ```text
-//! Found 200   Unchanged 304   Missing 404   Stored 201   Deleted 202   ConditionFailed 412
+//! Found, Touched 200   Unchanged 304   Missing 404   Stored 201   Deleted 202   ConditionFailed 412
 //! Overloaded 503, disk full 507   DeadlinePassed, Abandoned 503   Unreachable, NotEnough, Overtaken 504
 //! Refused (own queues) 503   damaged, failed 500
 //! ```
@@ -107,6 +107,15 @@ pub(crate) fn write(
             response::created(out, style, version, receipt);
             201
         }
+        Outcome::Touched { version, expiry_ms } => {
+            let found = Found {
+                version,
+                expiry_ms,
+                receipt,
+            };
+            response::touched(out, style, &found);
+            200
+        }
         Outcome::Deleted { version } => {
             response::accepted(out, style, version, receipt);
             202
@@ -153,6 +162,7 @@ pub(crate) fn write_refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) 
 const USUAL: Style = Style {
     connection: ConnectionFate::Persist,
     omits_body: false,
+    line: None,
     page: None,
 };
 
@@ -167,10 +177,10 @@ pub(crate) fn write_delay(out: &mut Vec<u8>, style: Style) -> u16 {
     }
     let formed = FORMED.get_or_init(|| {
         let all = limits::RETRY_AFTER_S..limits::RETRY_AFTER_S + limits::RETRY_AFTER_SPREAD_S;
-        all.map(|after_s| {
-            let mut out = Vec::new();
-            write_refusal(&mut out, USUAL, &delayed(after_s));
-            out
+        all.map(|seconds| {
+            let mut bytes = Vec::new();
+            write_refusal(&mut bytes, USUAL, &delayed(seconds));
+            bytes
         })
         .collect()
     });
@@ -301,6 +311,7 @@ mod tests {
             (Outcome::Missing, 404),
             (Outcome::Stored { version }, 201),
             (Outcome::Deleted { version }, 202),
+            (Outcome::Touched { version, expiry_ms }, 200),
             (Outcome::ConditionFailed { current: None }, 412),
             (refusal(dendra_node::RefusedBy::Requests), 503),
             (refusal(dendra_node::RefusedBy::DiskFull), 507),

@@ -17,7 +17,7 @@
 //!    descriptors of the engine are none of its.
 //! 3. A link holds no buffer: exactly the bytes of a proof are read (`peers/accept.rs`).
 //!
-//! Not here: the bytes of a proof (crate `wire`), hellos over plain HTTP (`peers/session.rs`).
+//! Not here: the bytes of a proof (crate `wire`), hellos over plain HTTP (`member/session.rs`).
 //! See: docs/overload.md, docs/peer.md.
 
 use std::cell::{Cell, RefCell};
@@ -104,7 +104,7 @@ impl UnprovenPlace<'_> {
     pub(crate) async fn unless_evicted<T>(&self, proof: impl Future<Output = T>) -> io::Result<T> {
         tokio::select! {
             biased;
-            proof = proof => Ok(proof),
+            proven = proof => Ok(proven),
             () = self.evicted.notified() => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }

@@ -5,6 +5,7 @@
 //! Not here: tests that fill a gate, bound a time, or use the parts that a process has once: its
 //! limits and its profiler.
 
+mod batch;
 mod border;
 mod contract;
 mod half_close;
@@ -15,3 +16,4 @@ mod strictness;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;
+mod touch;

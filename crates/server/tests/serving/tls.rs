@@ -247,6 +247,8 @@ fn health_alone_is_answered_without_the_certificate_that_clients_have_to_show() 
     for (path, begin) in [
         ("/healthz", "HTTP/1.1 200"),
         ("/readyz", "HTTP/1.1 200"),
+        ("/readyz?quorum=1", "HTTP/1.1 200"),
+        ("/v0/health", "HTTP/1.1 403"),
         ("/metrics", "HTTP/1.1 403"),
         ("/v0/status", "HTTP/1.1 403"),
         ("/nothing", "HTTP/1.1 403"),

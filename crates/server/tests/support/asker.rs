@@ -10,12 +10,17 @@ use dendra_base::{CellRef, Key, Version};
 use dendra_wire::peer::{
     Hello, Malformed, Message, Proof, Question, Role, SessionKeys, decode, encode_ask, encode_hail,
 };
+use std::sync::LazyLock;
+use std::time::Instant;
+
+/// A clock that stood still would make each question look older than the one before.
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 pub(crate) fn question(id: u64, ask: Ask) -> Question {
     let topology = topology(GUEST);
     Question {
         id,
-        sent_ms: 10_000,
+        sent_ms: 10_000 + STARTED.elapsed().as_millis() as u32,
         stamp: Stamp {
             cluster: topology.id(),
             epoch: topology.epoch(),

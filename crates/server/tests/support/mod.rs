@@ -20,6 +20,7 @@ pub(crate) mod guest;
 pub(crate) mod link;
 pub(crate) mod other;
 pub(crate) mod valve;
+pub(crate) mod watcher;
 
 use dendra_engine::vfs::Vfs;
 use dendra_server::{Running, Server, Settings};
@@ -199,6 +200,13 @@ impl Answer {
         self.header("ETag").expect("there is an ETag")
     }
 
+    /// The JSON objects of its lines.
+    pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
+        let lines = self.body.split_inclusive(|&b| b == b'\n');
+        let object = |line| serde_json::from_slice(line).expect("a line is an object");
+        lines.map(object).collect()
+    }
+
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -266,15 +274,15 @@ impl Client {
         }
     }
 
-    fn exactly(&mut self, n: usize) -> Vec<u8> {
+    pub(crate) fn exactly(&mut self, n: usize) -> Vec<u8> {
         while self.buffer.len() < n {
             assert!(self.more() > 0, "the connection ended inside a body");
         }
         self.buffer.drain(..n).collect()
     }
 
-    /// Reads one answer; `method` decides whether it has a body.
-    pub(crate) fn read(&mut self, method: &str) -> Answer {
+    /// Reads the head of an answer.
+    pub(crate) fn read_head(&mut self) -> Answer {
         let first = self.line();
         let status: u16 = first
             .split(' ')
@@ -290,13 +298,19 @@ impl Client {
             let (name, value) = line.split_once(": ").expect("a header has a value");
             headers.push((name.to_owned(), value.to_owned()));
         }
-        let mut answer = Answer {
+        Answer {
             status,
             headers,
             body: Vec::new(),
             chunks: Vec::new(),
             trailer: None,
-        };
+        }
+    }
+
+    /// Reads one answer; `method` decides whether it has a body.
+    pub(crate) fn read(&mut self, method: &str) -> Answer {
+        let mut answer = self.read_head();
+        let status = answer.status;
         if status <= 101 || status == 304 || method == "HEAD" {
             return answer;
         }
@@ -313,15 +327,19 @@ impl Client {
         answer
     }
 
-    fn read_chunks(&mut self, answer: &mut Answer) {
-        loop {
-            let size = self.line();
-            let size = usize::from_str_radix(&size, 16).expect("a chunk size is hexadecimal");
-            if size == 0 {
-                break;
-            }
+    /// Reads one chunk of a body; `None` = the last one.
+    pub(crate) fn read_chunk(&mut self) -> Option<Vec<u8>> {
+        let size = self.line();
+        let size = usize::from_str_radix(&size, 16).expect("a chunk size is hexadecimal");
+        (size > 0).then(|| {
             let chunk = self.exactly(size);
             assert_eq!(self.exactly(2), b"\r\n");
+            chunk
+        })
+    }
+
+    fn read_chunks(&mut self, answer: &mut Answer) {
+        while let Some(chunk) = self.read_chunk() {
             answer.body.extend_from_slice(&chunk);
             answer.chunks.push(chunk);
         }
@@ -330,7 +348,8 @@ impl Client {
             if line.is_empty() {
                 return;
             }
-            if let Some(trailer) = line.strip_prefix("Dendra-Scan: ") {
+            let scan = line.strip_prefix("Dendra-Scan: ");
+            if let Some(trailer) = scan.or(line.strip_prefix("Dendra-Batch: ")) {
                 answer.trailer = Some(trailer.to_owned());
             }
         }
@@ -374,6 +393,13 @@ impl Client {
         bytes.extend_from_slice(body);
         self.send(&bytes);
         self.read(method)
+    }
+
+    /// Sends a batch of lines; returns the answer and its lines.
+    pub(crate) fn batch(&mut self, headers: &str, body: &[u8]) -> (Answer, Vec<serde_json::Value>) {
+        let answer = self.ask("POST", "/v0/batch", headers, body);
+        let lines = answer.lines();
+        (answer, lines)
     }
 
     pub(crate) fn get(&mut self, target: &str) -> Answer {

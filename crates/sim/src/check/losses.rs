@@ -189,6 +189,8 @@ fn behind(op: &ClientOp, loss: &TakenLoss) -> Option<ClientOp> {
         Wish::Delete { .. } => Wish::Delete {
             base: SeenCondition::Any,
         },
+        // No world of losses touches, and a touch changes no value.
+        Wish::Touch { seen } => Wish::Touch { seen },
     };
     let op = ClientOp { wish, ..op.clone() };
     let value = op.wish.leaves();

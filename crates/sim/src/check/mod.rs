@@ -99,6 +99,9 @@ pub enum Rule {
     Goodput,
     /// An overload is over, and a member is not as before.
     NotRecovered,
+    /// A watch told an older state behind a newer one, or a value that no client wrote, or it does
+    /// not know in the end what reads show.
+    Watch,
     /// A heart panicked.
     Panic,
 }

@@ -7,7 +7,9 @@
 //!                             least successor number of the cluster
 //! not-applied                 is never seen
 //! ends                        a value is shown until its end and not behind it
-//! locks                       what was written where there was none is not written again before its end
+//! locks                       what was written where there was none is not written again before its end,
+//!                             which renewals move; so holders never overlap in the order of their versions
+//! touches                     a value that has ended is not touched
 //! quorums that meet           ack1 + ack2 > max(from1, from2)  =>  the read sees the write
 //! ```
 //!
@@ -23,7 +25,7 @@ use super::{Disks, Rule, Violation};
 use crate::history::{ClientEnd, ClientOp, Promise, SeenCondition, ValueId, Wish};
 use dendra_base::{LeastSuccessor, Version};
 use dendra_node::limits::WALL_APART_MS_MAX;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks a whole history.
 pub fn check(history: &[ClientOp], disks: Disks) -> Vec<Violation> {
@@ -53,16 +55,19 @@ pub fn check_changed(
         quorums(&ops, (disks, factor), &mut violations);
         ends(&ops, &mut violations);
         locks(&ops, &mut violations);
+        touches(&ops, &mut violations);
     }
     violations
 }
 
 /// One version, one value; and only values that a client may have written.
 fn values(history: &[ClientOp]) -> Vec<Violation> {
-    let writers: BTreeMap<ValueId, &ClientOp> = history
-        .iter()
+    let puts = history.iter().filter(|op| renewed(op).is_none());
+    let writers: BTreeMap<ValueId, &ClientOp> = puts
         .filter_map(|op| Some((op.wish.leaves()?, op)))
         .collect();
+    // Each touch gives its value another version.
+    let touched: BTreeSet<ValueId> = history.iter().filter_map(renewed).collect();
     // By key and version: the value, 0 for a tombstone.
     let mut known: BTreeMap<(usize, Version), ValueId> = BTreeMap::new();
     let mut versions: BTreeMap<ValueId, Version> = BTreeMap::new();
@@ -76,7 +81,7 @@ fn values(history: &[ClientOp]) -> Vec<Violation> {
             );
             found.push(Violation::new(Rule::VersionValue, what));
         }
-        if value == 0 {
+        if value == 0 || touched.contains(&value) {
             return;
         }
         let first = *versions.entry(value).or_insert(version);
@@ -102,6 +107,14 @@ fn values(history: &[ClientOp]) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// The value that an operation gives another end.
+fn renewed(op: &ClientOp) -> Option<ValueId> {
+    match op.wish {
+        Wish::Touch { seen } => Some(seen.value),
+        Wish::Get | Wish::Put { .. } | Wish::Delete { .. } => None,
+    }
 }
 
 fn wrong_writer(
@@ -261,16 +274,23 @@ fn ends(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
         let before: Vec<&&ClientOp> = writers.filter(|op| op.begun_us < read.ended_us).collect();
         match read.end {
             ClientEnd::Found(seen) => {
-                let writer = before
+                let of_value = before
                     .iter()
-                    .find(|op| op.wish.leaves() == Some(seen.value));
-                let expiry_ms = writer.and_then(|op| op.expiry_ms);
-                if expiry_ms
-                    .is_some_and(|expiry_ms| expiry_ms <= read.wall_ms.0.min(read.wall_ms.1))
-                {
+                    .filter(|op| op.wish.leaves() == Some(seen.value));
+                // The one of this version, or those that do not know theirs.
+                let is_of = |op: &&&&ClientOp| op.end == ClientEnd::Written(seen.version);
+                let other = |op: &&&&ClientOp| !matches!(op.end, ClientEnd::Written(_));
+                let of_version = of_value.clone().find(is_of);
+                let unknown = of_value.filter(other).filter(|_| of_version.is_none());
+                let shown: Vec<_> = of_version.into_iter().chain(unknown).collect();
+                let has_ended = |op: &&&&ClientOp| {
+                    let now_ms = read.wall_ms.0.min(read.wall_ms.1);
+                    op.expiry_ms.is_some_and(|expiry_ms| expiry_ms <= now_ms)
+                };
+                if !shown.is_empty() && shown.iter().all(has_ended) {
                     violations.push(Violation::new(
                         Rule::Expiry,
-                        format!("{read:?} is shown a value that had ended: {writer:?}"),
+                        format!("{read:?} is shown a value that had ended: {shown:?}"),
                     ));
                 }
             }
@@ -323,7 +343,8 @@ fn locks(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
         let later = given[at + 1..].iter();
         for second in later.filter(|second| second.begun_us > first.ended_us) {
             let may_end_first = |op: &&&ClientOp| {
-                let is_other = ![first.number, second.number].contains(&op.number);
+                let is_other = ![first.number, second.number].contains(&op.number)
+                    && renewed(op) != first.wish.leaves();
                 let has_effect = op.wish.is_write()
                     && !matches!(op.end, ClientEnd::NotApplied | ClientEnd::Refused { .. });
                 let is_over = op.is_done() && op.ended_us < first.begun_us;
@@ -332,6 +353,20 @@ fn locks(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
             if ops.iter().any(|op| may_end_first(&op)) {
                 continue;
             }
+            let renewals = ops.iter().filter(|op| {
+                renewed(op) == first.wish.leaves()
+                    && op.begun_us < second.ended_us
+                    && !matches!(op.end, ClientEnd::NotApplied | ClientEnd::Refused { .. })
+            });
+            let is_open = |op: &&&ClientOp| {
+                op.ended_us >= second.begun_us || !matches!(op.end, ClientEnd::Written(_))
+            };
+            if renewals.clone().any(|op| is_open(&op)) {
+                // It may have moved the end to an earlier time.
+                continue;
+            }
+            let last = renewals.copied().max_by_key(|op| told(op));
+            let first = last.unwrap_or(first);
             let own_ms = second.wall_ms.0.max(second.wall_ms.1);
             let most_ms = second.passed_ms;
             let is_early = |expiry_ms: u64| {
@@ -342,6 +377,23 @@ fn locks(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
                 let what = format!("{first:?} is given again: {second:?}");
                 violations.push(Violation::new(Rule::Expiry, what));
             }
+        }
+    }
+}
+
+/// A touch is of a value that lives by the clock of the member that was asked.
+fn touches(ops: &[&ClientOp], violations: &mut Vec<Violation>) {
+    for op in ops {
+        let (Wish::Touch { seen }, ClientEnd::Written(_)) = (op.wish, op.end) else {
+            continue;
+        };
+        let mut writers = ops.iter();
+        let base = writers.find(|it| it.end == ClientEnd::Written(seen.version));
+        let now_ms = op.wall_ms.0.min(op.wall_ms.1);
+        let end_ms = base.and_then(|base| base.expiry_ms);
+        if end_ms.is_some_and(|it| it <= now_ms) {
+            let what = format!("{op:?} renews what had ended: {base:?}");
+            violations.push(Violation::new(Rule::Expiry, what));
         }
     }
 }

@@ -53,6 +53,8 @@ pub enum SeedWorld {
     Expiring,
     /// One of them is away while others change, and comes back with an old epoch.
     Lagging,
+    /// Members come and go, and clients watch keys.
+    Watched,
     /// Crowds stand in front of members.
     Overloaded,
     /// Simulated years of deletes. `world/seasons/` draws the operations, season by season.
@@ -129,7 +131,7 @@ const OVERLOADED: Draws = &[
 
 impl SeedWorld {
     /// Each with its name on the command line. Deletes are no run of this kind.
-    pub const NAMED: [(&'static str, SeedWorld); 12] = [
+    pub const NAMED: [(&'static str, SeedWorld); 13] = [
         ("changing", SeedWorld::Changing),
         ("forgetting", SeedWorld::Forgetting),
         ("rotten", SeedWorld::Rotten),
@@ -141,6 +143,7 @@ impl SeedWorld {
         ("looking", SeedWorld::Looking),
         ("expiring", SeedWorld::Expiring),
         ("lagging", SeedWorld::Lagging),
+        ("watched", SeedWorld::Watched),
         ("overloaded", SeedWorld::Overloaded),
     ];
 
@@ -158,6 +161,7 @@ impl SeedWorld {
             SeedWorld::Restored => changing(&[CHANGING, &[("restored", deeds::restored)]]),
             SeedWorld::Looking => changing(&[CHANGING, &[("looks", faults::looks)]]),
             SeedWorld::Lagging => changing(&[CHANGING, &[("lagging", deeds::lagging)]]),
+            SeedWorld::Watched => changing(&[CHANGING, &[("watches", wishes::watches)]]),
             SeedWorld::Forgetting => horizons(
                 "forgetting",
                 &[HORIZONS, ROT, &[("fewer copies", wishes::fewer_copies)]],
@@ -222,6 +226,7 @@ impl SeedWorld {
             wrong_clocks: None,
             image: None,
             changes: None,
+            watches: None,
             overload: None,
         };
         let mut streams = BTreeMap::from([("shape", first)]);

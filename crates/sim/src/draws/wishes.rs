@@ -16,10 +16,10 @@
 use super::faults;
 use crate::changes::MACHINES_MAX;
 use crate::plan::PlannedCondition::{Absent, Any, DiffersLast, MatchesLast, Present};
-use crate::plan::PlannedKind::{Delete, Get, Put};
+use crate::plan::PlannedKind::{Delete, Get, Put, Touch};
 use crate::plan::{
-    Fault, FaultKind, KeyClass, PlannedKind, PlannedOp, PlannedScan, RunPlan, RunShape, StoreKind,
-    pick, skewed,
+    Fault, FaultKind, KeyClass, PlannedKind, PlannedOp, PlannedScan, PlannedWatches, RunPlan,
+    RunShape, StoreKind, pick, skewed,
 };
 use dendra_base::Prng;
 
@@ -353,7 +353,8 @@ pub(super) fn until_a_loss(plan: &mut RunPlan, prng: &mut Prng) {
     plan.clients = (0..clients).map(draw).collect();
 }
 
-/// Half of the keys are locks, and nothing else is done with them.
+/// Half of the keys are locks: they are taken, renewed and looked at, and nothing else is done with
+/// them.
 pub(super) fn locks(plan: &mut RunPlan, prng: &mut Prng) {
     let shape = &plan.shape;
     let (clients, total) = (1 + prng.below(5), 40 + prng.below(100));
@@ -365,6 +366,7 @@ pub(super) fn locks(plan: &mut RunPlan, prng: &mut Prng) {
             &[
                 ((Get, Any), 5),
                 ((Put, Absent), 5 - 3 * other),
+                ((Touch, MatchesLast), 3),
                 ((Put, Any), other),
                 ((Put, MatchesLast), other),
                 ((Delete, Any), other),
@@ -387,4 +389,12 @@ pub(super) fn locks(plan: &mut RunPlan, prng: &mut Prng) {
     plan.clients = (0..clients)
         .map(|_| (0..each).map(|_| draw()).collect())
         .collect();
+}
+
+/// A few clients watch, and members remember few changes or many.
+pub(super) fn watches(plan: &mut RunPlan, prng: &mut Prng) {
+    plan.watches = Some(PlannedWatches {
+        clients: 1 + prng.below(3) as usize,
+        changes_bytes: pick(prng, &[300, 2_000, 1 << 20]),
+    });
 }

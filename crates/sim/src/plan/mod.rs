@@ -37,6 +37,8 @@ pub enum PlannedKind {
     Put,
     /// Remove.
     Delete,
+    /// Give the value that this client saw last another end; a read when it saw none.
+    Touch,
 }
 
 /// Which condition a planned write has.
@@ -135,8 +137,19 @@ pub struct RunPlan {
     pub image: Option<PlannedImage>,
     /// How the members change, if they do.
     pub changes: Option<Changes>,
+    /// Who watches keys, if anybody does.
+    pub watches: Option<PlannedWatches>,
     /// The crowd in front of the members, if there is one.
     pub overload: Option<Crowd>,
+}
+
+/// Clients that watch keys.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedWatches {
+    /// How many.
+    pub clients: usize,
+    /// Bytes of changes that each member remembers.
+    pub changes_bytes: usize,
 }
 
 /// An image of a disk, and the events before it comes back.

@@ -173,7 +173,7 @@ impl EngineStore {
         let mut results: Vec<WriteResult> = vec![Err(StoreFailure::Busy); writes.len()];
         let mut batch = Batch::new();
         for (at, write) in writes.iter().enumerate() {
-            let guard = write.guard;
+            let guard = write.guard.clone();
             let cell = write.cell.as_ref();
             batch
                 .push(at as u64, write.key.as_stored(), &cell, guard, now_ms)
@@ -198,6 +198,7 @@ impl EngineStore {
             results[at as usize] = match outcome {
                 WriteOutcome::Applied { version } => Ok(StoreOutcome::Applied { version }),
                 WriteOutcome::GuardFailed { current } => Ok(StoreOutcome::GuardFailed { current }),
+                WriteOutcome::Crowded => Err(StoreFailure::Busy),
                 WriteOutcome::NotApplied => Err(StoreFailure::NotApplied),
                 WriteOutcome::NoRoom => Err(StoreFailure::DiskFull),
             };

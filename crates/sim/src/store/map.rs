@@ -219,7 +219,7 @@ impl MapStore {
 
     fn write(&mut self, write: &StoreWrite, now_ms: u64) -> WriteResult {
         let mut cell = write.cell.clone();
-        let condition = match write.guard {
+        let condition = match &write.guard {
             Guard::Newest => None,
             Guard::If(condition) => Some(condition),
         };

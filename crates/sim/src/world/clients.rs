@@ -92,6 +92,10 @@ impl World<'_> {
                 base,
             },
             PlannedKind::Delete => Wish::Delete { base },
+            PlannedKind::Touch => match base {
+                SeenCondition::Matches(seen) => Wish::Touch { seen },
+                _ => Wish::Get,
+            },
         };
         let now = self.members[member].clock.now(self.now_us());
         let operation = operation(wish, planned, now.wall_ms);
@@ -106,6 +110,7 @@ impl World<'_> {
             is_fleeting: self.class_of(planned.key) == KeyClass::Fleeting,
             expiry_ms: match &operation {
                 Operation::Put { expiry_ms, .. } => *expiry_ms,
+                Operation::Touch { expiry_ms, .. } => Some(*expiry_ms),
                 _ => None,
             },
             wall_ms: (now.wall_ms, u64::MAX),
@@ -176,7 +181,7 @@ impl World<'_> {
         let member = self.op(number).member;
         let wall_ms = self.members[member].clock.now(now_us).wall_ms;
         self.note_passed();
-        let passed_ms = self.passed_ms;
+        let passed_ms = self.passed.most_ms();
         let ended = self.op_mut(number);
         ended.wall_ms.1 = wall_ms;
         ended.passed_ms = passed_ms;
@@ -189,6 +194,9 @@ impl World<'_> {
             (ClientEnd::Found(seen), _) => Some(seen),
             (ClientEnd::Written(version), Wish::Put { value, .. }) => {
                 Some(SeenValue { version, value })
+            }
+            (ClientEnd::Written(version), Wish::Touch { seen }) => {
+                Some(SeenValue { version, ..seen })
             }
             _ => None,
         };
@@ -262,9 +270,9 @@ impl World<'_> {
                 cell.filter(|cell| cell.kind == Kind::Tombstone)
                     .map(|cell| cell.version),
             ),
-            Outcome::Stored { version } | Outcome::Deleted { version } => {
-                ClientEnd::Written(version)
-            }
+            Outcome::Stored { version }
+            | Outcome::Deleted { version }
+            | Outcome::Touched { version, .. } => ClientEnd::Written(version),
             Outcome::ConditionFailed { current } => ClientEnd::Refused { current },
             Outcome::Overloaded { .. }
             | Outcome::Unreachable { .. }
@@ -314,18 +322,17 @@ impl World<'_> {
         }
     }
 
-    /// The time that the clocks of a majority have passed by now, over the whole run. Of members
-    /// that come and go each one counts as a majority.
+    /// All clocks as they are now, before one of them is set. Of members that come and go each one
+    /// counts as a majority.
     pub(super) fn note_passed(&mut self) {
         let now_us = self.now_us();
         let walls = self.members.iter().map(|it| it.clock.now(now_us).wall_ms);
-        let mut walls: Vec<u64> = walls.collect();
-        walls.sort_unstable_by(|a, b| b.cmp(a));
-        let at = match self.town {
+        let walls: Vec<u64> = walls.collect();
+        let others = match self.town {
             Some(_) => 0,
             None => walls.len() / 2,
         };
-        self.passed_ms = self.passed_ms.max(walls[at]);
+        self.passed.note(now_us, &walls, others);
     }
 
     /// Behind a tick no operation is open beyond its deadline.
@@ -361,5 +368,9 @@ fn operation(wish: Wish, planned: &PlannedOp, wall_ms: u64) -> Operation {
             condition,
         },
         Wish::Delete { .. } => Operation::Delete { condition },
+        Wish::Touch { .. } => Operation::Touch {
+            expiry_ms: wall_ms + planned.ttl_ms.expect("a touch was drawn with an end"),
+            condition,
+        },
     }
 }

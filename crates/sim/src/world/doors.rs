@@ -181,7 +181,7 @@ impl World<'_> {
         let op = self.op(ticket as u32);
         let class = match op.wish {
             Wish::Get => Class::Read,
-            Wish::Put { .. } => Class::Write,
+            Wish::Put { .. } | Wish::Touch { .. } => Class::Write,
             Wish::Delete { .. } => Class::Delete,
         };
         let bytes = match &begin {
@@ -244,9 +244,10 @@ impl World<'_> {
             });
             return None;
         }
-        self.held_number += 1;
-        door.push(RunEntry::Event(self.held_number));
-        self.held.insert(self.held_number, (member, happening));
+        // Numbers only tell apart what is held at one time, in the order in which it came.
+        let number = self.held.last_key_value().map_or(1, |(last, _)| last + 1);
+        door.push(RunEntry::Event(number));
+        self.held.insert(number, (member, happening));
         self.see_to_run(member, lane);
         None
     }

@@ -23,6 +23,7 @@
 use super::meeting::IMAGES_US;
 use super::names::{key_name, value_number};
 use super::state::{Happening, Image, RunPhase, RunSetup, SimulatedClient, World};
+use super::watches;
 use crate::check::linear::{PendingRule, Searches};
 use crate::check::losses::TakenLoss;
 use crate::check::store::OwnerCopy;
@@ -31,6 +32,7 @@ use crate::door::DoorCounts;
 use crate::history::{ClientEnd, ClientOp, Promise};
 use crate::machines::Town;
 use crate::member::{Clock, SimulatedMember};
+use crate::passed::PassedTime;
 use crate::plan::{
     Fault, FaultKind, KeyClass, PlannedCondition, PlannedKind, PlannedOp, PlannedScan, RunPlan,
 };
@@ -110,6 +112,7 @@ impl<'a> World<'a> {
             walks: Vec::new(),
             scans: Vec::new(),
             cuts: Vec::new(),
+            watchers: watches::watchers(plan),
             phase: RunPhase::Chaos,
             image: plan.image.as_ref().map(|_| Image::new(shape.members)),
             violations: Vec::new(),
@@ -119,11 +122,10 @@ impl<'a> World<'a> {
             trace: Trace::new(setup.tracing),
             effects: Vec::new(),
             held: BTreeMap::new(),
-            held_number: 0,
             door_counts: DoorCounts::default(),
             answered: 0,
             unanswered_us: 0,
-            passed_ms: 0,
+            passed: PassedTime::default(),
             useful_percent: None,
         }
     }
@@ -141,6 +143,7 @@ impl<'a> World<'a> {
         if let Some(image) = &plan.image {
             self.schedule.at(image.taken_us, Happening::Image);
         }
+        self.begin_watches();
         for planned in &plan.scans {
             self.plan_scan(planned.clone());
         }
@@ -240,7 +243,10 @@ impl<'a> World<'a> {
                     (RunPhase::Rest, SETTLE_US)
                 }
             }
-            RunPhase::Rest => (RunPhase::Over, REST_US),
+            RunPhase::Rest => {
+                self.judge_watches();
+                (RunPhase::Over, REST_US)
+            }
             RunPhase::Over => return,
         };
         self.schedule.after(after_us, Happening::Phase(next));

@@ -27,6 +27,7 @@ use dendra_node::step::Event;
 use dendra_node::{Hlc, LookOrder};
 use dendra_ownership::limits::{LOAD_BYTES_PER_SECOND_DEFAULT, LOAD_PATIENCE_US_DEFAULT};
 use dendra_ownership::{Fence, MemberIndex};
+use dendra_watch::ChangeLog;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -131,7 +132,7 @@ impl World<'_> {
         }
     }
 
-    /// The first loop of a member that runs gets the order, as `crates/server/src/peers/agent.rs`
+    /// The first loop of a member that runs gets the order, as `crates/server/src/member/agent.rs`
     /// gives it.
     fn look(&mut self, member: usize, peers: u64, bytes_per_second: u64) {
         if self.members[member].lanes.is_empty() {
@@ -177,6 +178,7 @@ impl World<'_> {
 
     /// Everything that can be mended is: no cut, no slow or full disk, no fault armed.
     pub(super) fn heal_all(&mut self) {
+        self.note_passed();
         self.cuts.clear();
         for member in &mut self.members {
             member.slow_times = 1;
@@ -392,23 +394,30 @@ impl World<'_> {
         };
         let me = me.expect("a start is one of a member");
         let fence = Arc::new(Fence::at(&layout));
-        let changes = self.plan.changes.as_ref();
+        let planned = self.plan.changes.as_ref();
+        let seed = self.prng.next_u64();
+        let remembered = self.plan.watches.map_or(0, |watches| watches.changes_bytes);
+        let changes = Arc::new(ChangeLog::new(seed, remembered));
         let setup = DeciderSetup {
+            changes: Arc::clone(&changes),
             layout: Arc::clone(&layout),
             fence: Arc::clone(&fence),
             me,
-            load_bytes_per_second: changes
+            load_bytes_per_second: planned
                 .map_or(LOAD_BYTES_PER_SECOND_DEFAULT, |c| c.load_bytes_per_second),
-            load_patience_us: changes.map_or(LOAD_PATIENCE_US_DEFAULT, |c| c.load_patience_us),
+            load_patience_us: planned.map_or(LOAD_PATIENCE_US_DEFAULT, |c| c.load_patience_us),
             origin,
             lanes: self.plan.shape.lanes,
             hlc: Arc::clone(&hlc),
             hint_bytes: self.plan.shape.hint_bytes,
             compare_bytes_per_second: self.plan.shape.compares.map_or(0, |(bytes, _)| bytes),
             compare_pause_us: self.plan.shape.compares.map_or(0, |(_, pause_us)| pause_us),
-            seed: self.prng.next_u64(),
+            seed,
         };
         let deciders = (self.setup.make_deciders)(&setup);
+        if self.plan.watches.is_some() {
+            self.watchers.changes.insert(member, changes);
+        }
         let starting = &mut self.members[member];
         starting.incarnation += 1;
         starting.began_us = now_us;

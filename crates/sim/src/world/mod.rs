@@ -13,6 +13,7 @@
 //! faults.rs    crashes, restarts, cuts, clocks, damage
 //! seasons/     a soak of deletes: one world for simulated years
 //! town/        members that come and go: stewards, the operator
+//! watches.rs   clients that watch keys
 //! ending.rs    calm, liveness, the last reads, the verdict
 //! sums.rs      the numbers of runs
 //! ```
@@ -39,6 +40,7 @@ pub mod seasons;
 mod state;
 mod sums;
 mod town;
+mod watches;
 
 use crate::check::{Rule, Violation};
 use crate::history::ClientOp;
@@ -125,6 +127,7 @@ pub fn run(plan: &RunPlan, setup: RunSetup) -> RunReport {
             plans: world.town.as_ref().map_or((0, 0), |town| town.plans),
             risen: world.town.as_ref().map_or(0, |town| town.risen),
             losses,
+            watch_events: world.watchers.events,
             doors,
             searches: world.searches,
         },
@@ -280,6 +283,7 @@ impl World<'_> {
             Happening::Waited { happening, .. } => self.happen(*happening),
             Happening::Begin { client } => self.client_begins(client),
             Happening::Scan { scan } => self.scan_begins(scan),
+            Happening::Watch { watcher } => self.look_at_watch(watcher),
             Happening::HangUp { number } => self.client_hangs_up(number),
             Happening::Arrive(envelope) => self.message_arrives(envelope),
             Happening::Turn { member, lane, .. } => self.turn(member, lane),
@@ -486,6 +490,12 @@ impl World<'_> {
             } => {
                 self.client_is_shown(member, lane, client, records, rest, failure.is_none());
             }
+            Effect::Told {
+                watch,
+                events,
+                token,
+                is_over,
+            } => self.watch_is_told((member, lane, watch), &events, token, is_over),
             Effect::Reply { asker, answer } => self.reply(member, asker, &answer),
             Effect::Ask {
                 member: peer,
@@ -740,6 +750,7 @@ impl World<'_> {
         for (lane, hlc) in covered {
             self.give(member, lane, Event::Covered { hlc });
         }
+        self.note_changes(member, done.iter().zip(&results));
         for (pending, result) in done.into_iter().zip(results) {
             if result.is_ok() && self.town.is_some() {
                 self.members[member].note_delete(&pending.write);
@@ -774,6 +785,28 @@ impl World<'_> {
         );
         self.submit(member);
         self.begin_commit(member);
+    }
+
+    /// Notes what clients' keys were written, and tells the loops that wait for that.
+    fn note_changes<'r>(
+        &mut self,
+        member: usize,
+        done: impl Iterator<Item = (&'r PendingWrite, &'r Result<StoreOutcome, StoreFailure>)>,
+    ) {
+        let Some(changes) = self.watchers.changes.get(&member).cloned() else {
+            return;
+        };
+        for (pending, result) in done {
+            let stored_key = pending.write.key.as_stored();
+            if let Ok(StoreOutcome::Applied { version }) = result
+                && stored_key[0] == Space::User.byte()
+            {
+                changes.note(pending.write.key.raw(), *version);
+            }
+        }
+        for lane in changes.take_waiting() {
+            self.give_later(member, lane, 0, Event::Changed);
+        }
     }
 
     fn slice(&mut self, member: usize) {

@@ -19,11 +19,13 @@ use crate::door::DoorCounts;
 use crate::history::{ClientOp, ClientScan, SeenValue};
 use crate::machines::Town;
 use crate::member::SimulatedMember;
+use crate::passed::PassedTime;
 use crate::plan::{CutLinks, PlannedOp, PlannedScan, RunPlan};
 use crate::planted::ShellBug;
 use crate::schedule::Schedule;
 use crate::store::Disk;
 use crate::trace::{Trace, Tracing};
+use crate::watchers::Watchers;
 use bytes::Bytes;
 use dendra_base::Prng;
 use dendra_base::peer::Range;
@@ -161,6 +163,8 @@ pub(crate) enum Happening {
     Begin { client: usize },
     /// A client begins a scan.
     Scan { scan: usize },
+    /// A client sees whether its watch goes on.
+    Watch { watcher: usize },
     /// A client hangs up.
     HangUp { number: u32 },
     /// A message arrives.
@@ -338,6 +342,7 @@ pub(crate) struct World<'a> {
     pub(super) scans: Vec<ClientScan>,
     /// The links that are cut, by the number of the fault.
     pub(super) cuts: Vec<(usize, CutLinks)>,
+    pub(super) watchers: Watchers,
     pub(super) phase: RunPhase,
     /// When the last reads began.
     pub(super) reads_us: u64,
@@ -351,15 +356,13 @@ pub(crate) struct World<'a> {
     pub(super) effects: Vec<Effect>,
     /// Happenings that wait in run queues, by number: of which member.
     pub(super) held: BTreeMap<u64, (usize, Happening)>,
-    pub(super) held_number: u64,
     /// The numbers of doors that are no more.
     pub(super) door_counts: DoorCounts,
     /// Requests of the crowd that succeeded.
     pub(super) answered: u64,
     /// The longest time in which no request of a lone client succeeded.
     pub(super) unanswered_us: u64,
-    /// See `World::note_passed`.
-    pub(super) passed_ms: u64,
+    pub(super) passed: PassedTime,
     /// The least share of a loop's time that helped clients, in hundredths.
     pub(super) useful_percent: Option<u64>,
 }

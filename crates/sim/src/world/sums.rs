@@ -23,6 +23,8 @@ pub struct RunSums {
     pub risen: u64,
     /// Orders that accepted a loss, and keys of which something told may be gone.
     pub losses: (u64, u64),
+    /// Events that clients were told of keys that they watch.
+    pub watch_events: u64,
     /// What stood in front of loops, and the outcome of that.
     pub doors: DoorCounts,
     /// How thoroughly a broken promise was looked for.
@@ -39,6 +41,7 @@ impl RunSums {
         self.risen += other.risen;
         self.losses.0 += other.losses.0;
         self.losses.1 += other.losses.1;
+        self.watch_events += other.watch_events;
         self.doors.add(other.doors);
         self.searches.add(other.searches);
     }
@@ -58,6 +61,9 @@ impl fmt::Display for RunSums {
                 f,
                 "{orders} losses accepted, of {gone} keys something told may be gone"
             )?;
+        }
+        if self.watch_events > 0 {
+            writeln!(f, "{} events of watches", self.watch_events)?;
         }
         if self.doors != DoorCounts::default() {
             writeln!(f, "{:?}", self.doors)?;

@@ -2,29 +2,36 @@
 //!
 //! ```text
 //! records   key ─► version, value (an envelope)            a partition for each key
-//! keys      bucket, key                                    BUCKETS partitions, sorted: for scans
+//! keys      section, bucket, key                           some partitions, sorted: for scans
+//! splits    split ─► section, bounds                       which partitions, a log
 //! home      one ─► dc                                      whose replicas decide, of one row
 //!
 //! read      SELECT at SERIAL, or ONE
 //! write     SELECT at SERIAL ─► judge ─► into `keys`, when there is no record
-//!             ─► UPDATE … IF version = seen, or null │ DELETE … IF version = seen
+//!             ─► UPDATE … IF version = seen, or null; a deletion leaves a mark: a version, no value
 //!             └─ not applied: from the begin
-//! page      some keys of each bucket ─► as far as all buckets are known ─► their records
+//! page      some keys of each partition ─► as far as all of them are known ─► their records
+//! upkeep    keys without a record leave the list (`cleaning.rs`); full partitions get others beside
+//!             them (`sections.rs`)
 //! ```
 //!
 //! Invariants
 //! 1. No plain write touches `records`: a light-weight transaction beside one is not linearizable.
-//! 2. A key stands in `keys` before its record is there, and stays: a removal could overtake the
-//!    write that comes next.
+//! 2. A key stands in `keys` before its record is there, and as long as it is. No removal from
+//!    `keys` hides the listing of a later write: `cleaning.rs` has the argument.
 //! 3. A version is this front door's clock and a number drawn at its start: it never repeats.
 //! 4. All front doors of a keyspace let the same replicas decide: those of one data centre, or all.
 //!
 //! Not here: connections, frames and the search for servers (the crate `scylla`), how it is asked
-//! (`session.rs`), statements (`statements.rs`).
+//! (`session.rs`), statements (`statements.rs`), partitions and stamps (`listing.rs`).
 //! See: docs/stores.md.
 
+mod answers;
+mod cleaning;
 mod failures;
+mod listing;
 mod routes;
+mod sections;
 mod session;
 mod statements;
 
@@ -34,29 +41,28 @@ use crate::envelope;
 use crate::place::StorePlace;
 use crate::store::{
     Doing, OuterFailure, OuterStore, PageRead, PointRead, RecordWrite, ShownPage, StoreShape,
-    WriteEnd, rest_behind,
+    StoreUpkeep, WriteEnd, rest_behind,
 };
+use answers::{changed, first, foreign, is_applied, rows, version_of};
 use bytes::Bytes;
-use dendra_base::{Cell, Consistency, Durability, Key, Known, Version, cell::checksum};
-use scylla::deserialize::row::DeserializeRow;
+use cleaning::{Cleaner, MARK_TTL};
+use dendra_base::peer::Range;
+use dendra_base::{Cell, Consistency, Durability, Known, Version};
+use listing::{BUCKETS, VersionSource, bucket_of, keys_of_each, merge, stamp_us};
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::Consistency as CqlLevel;
-use scylla::value::{CqlValue, Row};
+use scylla::value::Row;
+use sections::{PARTITION_KEYS_USUAL, Sections};
 use session::CqlServers;
 use statements::CqlOrder;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Partitions of the list of keys. Stored: another number would lose keys.
-const BUCKETS: i16 = 64;
-/// Keys of each bucket that a page looks at, at most and at least. With 4 of each about 48 keys are
-/// known to be the first ones, with 8 about 180, with 16 about 540.
-const KEYS_A_BUCKET: usize = 16;
-const KEYS_A_BUCKET_MIN: usize = 4;
 /// Records that are read together at first, and at most; and about how many bytes of them.
 const RECORDS_A_READ: usize = 4;
 const RECORDS_A_READ_MAX: usize = 64;
@@ -64,99 +70,82 @@ const READ_BYTES: usize = 256 << 10;
 /// Reads of several records at once, of all scans. Long values after short ones make an answer of
 /// up to `RECORDS_A_READ_MAX` values, which the crate takes whole.
 const READS_OF_RECORDS_MAX: usize = 8;
-/// Records outlive their expiry by so much: clocks of front doors differ.
-const TTL_SPARE_S: u64 = 60;
+/// Records outlive their expiry by so much: clocks of front doors differ. Those that were written
+/// over a row do so by `MARK_TTL`, as the argument in `cleaning.rs` needs it.
+const TTL_SPARE: Duration = Duration::from_secs(60);
 const TTL_S_MAX: u64 = 20 * 365 * 86_400;
 /// The longest that the first look at the servers takes.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest wait for all servers to know new tables, and how often they are asked.
 const AGREEMENT: Duration = Duration::from_secs(10);
 const AGREEMENT_LOOK: Duration = Duration::from_millis(100);
-/// The tables, and their columns.
-const TABLES: [(&str, &str); 3] = [
+/// Records for which a page is made that comes after an empty one: much was deleted there.
+const RECORDS_BEHIND_NONE: usize = 1_000;
+/// The tables, and their columns. Where a removal from `keys` is forgotten before all copies know
+/// it, a key without a record comes back: the cleaner takes it out again. So an hour is enough, and
+/// scans pass over fewer removals.
+const TABLES: [(&str, &str); 4] = [
     (
         "records",
         "(key blob PRIMARY KEY, version blob, value blob)",
     ),
     (
         "keys",
-        "(bucket smallint, key blob, PRIMARY KEY (bucket, key))",
+        "(section int, bucket smallint, key blob, PRIMARY KEY ((section, bucket), key)) \
+         WITH gc_grace_seconds = 3600 AND compaction = {'class': 'SizeTieredCompactionStrategy', \
+         'tombstone_compaction_interval': '3600', 'unchecked_tombstone_compaction': 'true'}",
+    ),
+    (
+        "splits",
+        "(one tinyint, split int, section int, bounds frozen<list<blob>>, made_ms bigint, \
+         PRIMARY KEY (one, split))",
     ),
     ("home", "(one tinyint PRIMARY KEY, dc text)"),
 ];
 
 /// A keyspace of Cassandra.
 pub(crate) struct CassandraStore {
-    servers: CqlServers,
+    servers: Arc<CqlServers>,
     /// The data centre whose replicas decide; `None` = those of all.
     home: Option<String>,
     keyspace: String,
-    /// All buckets, as a value.
-    buckets: Vec<i16>,
+    sections: Arc<Sections>,
+    versions: Arc<VersionSource>,
+    cleaner: Arc<Cleaner>,
     reads_of_records: Semaphore,
     copies: AtomicU8,
-    clock: AtomicU64,
-    origin: u32,
 }
 
 /// Key, version and value of a row of `records`.
 type ShownRow = (Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>);
 
-fn bucket_of(key: &[u8]) -> i16 {
-    (checksum(Key::user(key).as_stored(), b"") % BUCKETS as u64) as i16
-}
-
-/// The rows of an answer; none, where it has no rows at all.
-fn rows<R>(answer: QueryResult) -> Result<Vec<R>, OuterFailure>
-where
-    R: for<'a> DeserializeRow<'a, 'a>,
-{
-    if !answer.is_rows() {
-        return Ok(Vec::new());
-    }
-    let strange = |error: &dyn std::error::Error| {
-        OuterFailure::Failed(format!("gives rows of another shape: {error}"))
-    };
-    let answer = answer.into_rows_result().map_err(|error| strange(&error))?;
-    let rows = answer.rows::<R>().map_err(|error| strange(&error))?;
-    rows.collect::<Result<_, _>>()
-        .map_err(|error| strange(&error))
-}
-
-fn first<R>(answer: QueryResult) -> Result<Option<R>, OuterFailure>
-where
-    R: for<'a> DeserializeRow<'a, 'a>,
-{
-    Ok(rows(answer)?.into_iter().next())
+/// A row of `records`.
+struct SeenRow {
+    /// `None` = there is no row.
+    version: Option<Version>,
+    /// `None` = there is no row, or a mark.
+    cell: Option<Cell>,
 }
 
 impl CassandraStore {
     /// Store at `place`; no server is connected yet.
     pub(crate) fn new(place: &StorePlace, access: &StoreAccess) -> CassandraStore {
+        // Zero stands for "no member" in a version.
+        let origin = (RandomState::new().hash_one(place.part.as_str()) as u32).max(1);
+        let servers = Arc::new(CqlServers::new(place, access));
+        let versions = Arc::new(VersionSource::new(origin));
+        let partition_keys = place.partition_keys.unwrap_or(PARTITION_KEYS_USUAL);
+        let sections = Arc::new(Sections::new(&servers, partition_keys));
+        let shared = (&servers, &versions, &sections);
         CassandraStore {
-            servers: CqlServers::new(place, access),
+            cleaner: Arc::new(Cleaner::new(shared, origin)),
+            servers,
             home: place.home.clone(),
             keyspace: place.part.clone(),
-            buckets: (0..BUCKETS).collect(),
+            sections,
+            versions,
             reads_of_records: Semaphore::new(READS_OF_RECORDS_MAX),
             copies: AtomicU8::new(1),
-            clock: AtomicU64::new(0),
-            // Zero stands for "no member" in a version.
-            origin: (RandomState::new().hash_one(place.part.as_str()) as u32).max(1),
-        }
-    }
-
-    /// A version above `seen`, and above all that this process has made.
-    fn version_above(&self, seen: Option<Version>) -> Version {
-        let least = (wall_ms() << 16).max(seen.map_or(0, |seen| seen.hlc + 1));
-        let order = Ordering::Relaxed;
-        let next = |last: u64| Some(least.max(last + 1));
-        let last = self.clock.fetch_update(order, order, next);
-        let last = last.expect("it always has a next one");
-        Version {
-            hlc: least.max(last + 1),
-            origin: self.origin,
-            rmw: 0,
         }
     }
 
@@ -181,31 +170,39 @@ impl CassandraStore {
         until: Instant,
     ) -> Result<bool, OuterFailure> {
         let answer = self.servers.change(order, values, until).await?;
-        // The columns after the first one depend on the outcome, and on the engine.
-        let said = first::<Row>(answer).ok().flatten();
-        said.as_ref().and_then(is_applied).ok_or_else(|| {
-            let sentence = "the answer does not say whether it was applied".to_owned();
-            OuterFailure::Unanswered(Known::Unknown, sentence)
-        })
+        changed(answer)
     }
 
-    /// The record in a row; a deletion leaves a row without one.
-    fn cell(
+    /// The record in a row, or the mark.
+    fn seen(
         &self,
         version: Option<Vec<u8>>,
         value: Option<Vec<u8>>,
-    ) -> Result<Option<Cell>, OuterFailure> {
-        let (Some(version), Some(value)) = (version, value) else {
-            return Ok(None);
+    ) -> Result<SeenRow, OuterFailure> {
+        let Some(version) = version else {
+            return Ok(SeenRow {
+                version: None,
+                cell: None,
+            });
         };
-        let version = <[u8; Version::BYTES]>::try_from(version.as_slice());
-        let cell = version.ok().and_then(|version| {
-            let copies = self.copies.load(Ordering::Relaxed);
-            envelope::unseal(value, Version::from_bytes(version), copies)
-        });
-        let foreign = "a row of the table `records` was not written by a front door";
-        cell.map(Some)
-            .ok_or_else(|| OuterFailure::Damaged(foreign.to_owned()))
+        let version = version_of(&version)?;
+        let copies = self.copies.load(Ordering::Relaxed);
+        let cell = value.map(|value| envelope::unseal(value, version, copies).ok_or_else(foreign));
+        Ok(SeenRow {
+            version: Some(version),
+            cell: cell.transpose()?,
+        })
+    }
+
+    async fn see_key(
+        &self,
+        key: &Bytes,
+        level: CqlLevel,
+        until: Instant,
+    ) -> Result<SeenRow, OuterFailure> {
+        let asked = self.servers.ask(CqlOrder::Show, level, (&key[..],), until);
+        let (version, value) = first(asked.await?)?.unwrap_or_default();
+        self.seen(version, value)
     }
 
     async fn show_key(
@@ -214,11 +211,7 @@ impl CassandraStore {
         level: CqlLevel,
         until: Instant,
     ) -> Result<Option<Cell>, OuterFailure> {
-        let asked = self.servers.ask(CqlOrder::Show, level, (&key[..],), until);
-        match first(asked.await?)? {
-            None => Ok(None),
-            Some((version, value)) => self.cell(version, value),
-        }
+        self.see_key(key, level, until).await.map(|seen| seen.cell)
     }
 
     async fn write_over(
@@ -228,35 +221,44 @@ impl CassandraStore {
     ) -> Result<WriteEnd, OuterFailure> {
         let key = &write.key[..];
         loop {
-            let seen = self.show_key(&write.key, CqlLevel::Serial, until).await?;
-            let seen_version = seen.as_ref().map(|cell| cell.version);
-            let live = seen.filter(|cell| cell.as_ref().is_live(wall_ms()));
+            let seen = self.see_key(&write.key, CqlLevel::Serial, until).await?;
+            let (seen_version, has_record) = (seen.version, seen.cell.is_some());
+            let live = seen.cell.filter(|cell| cell.as_ref().is_live(wall_ms()));
             let live_version = live.as_ref().map(|cell| cell.version);
             if !write.condition.holds(live_version) {
                 return Ok(WriteEnd::Refused(live));
             }
-            let version = self.version_above(seen_version);
-            let (mine, ttl_s) = (version.to_bytes(), ttl_s(write.expiry_ms));
+            let version = self.versions.above(seen_version);
+            let spare = seen_version.map_or(TTL_SPARE, |_| MARK_TTL);
+            let (mine, ttl_s) = (version.to_bytes(), ttl_s(write.expiry_ms, spare));
             let sealed = |value: &Bytes| envelope::seal(key, value, write.expiry_ms);
-            let changed = match (&write.value, seen_version.map(|seen| seen.to_bytes())) {
+            if write.value.is_some() && !has_record {
+                self.list(key, stamp_us(version), until).await?;
+            }
+            let changed = match (&write.value, seen_version.map(Version::to_bytes)) {
                 // There is no record to delete, as of the read just now.
-                (None, None) => return Ok(WriteEnd::Applied(version)),
-                (None, Some(seen)) => {
-                    let values = (key, &seen[..]);
+                (None, _) if !has_record => return Ok(WriteEnd::Applied(version)),
+                (None, before) => {
+                    let before = before.as_ref().map(|bytes| &bytes[..]);
+                    let values = (MARK_TTL.as_secs() as i32, &mine[..], key, before);
                     self.change(CqlOrder::Delete, values, until).await
                 }
-                (Some(value), Some(seen)) => {
-                    let values = (ttl_s, &mine[..], sealed(value), key, &seen[..]);
+                (Some(value), Some(before)) => {
+                    let values = (ttl_s, &mine[..], sealed(value), key, &before[..]);
                     self.change(CqlOrder::Replace, values, until).await
                 }
                 (Some(value), None) => {
-                    self.list(key, until).await?;
                     let values = (ttl_s, &mine[..], sealed(value), key);
                     self.change(CqlOrder::Create, values, until).await
                 }
             };
             match changed {
-                Ok(true) => return Ok(WriteEnd::Applied(version)),
+                Ok(true) => {
+                    if write.value.is_none() {
+                        self.cleaner.offer(&write.key, Some(version));
+                    }
+                    return Ok(WriteEnd::Applied(version));
+                }
                 Ok(false) => {}
                 Err(OuterFailure::Unanswered(Known::Unknown, why)) => {
                     return self
@@ -277,15 +279,15 @@ impl CassandraStore {
         version: Version,
         until: Instant,
     ) -> Option<WriteEnd> {
-        write.value.as_ref()?;
-        let looked = self.show_key(&write.key, CqlLevel::Serial, until).await;
-        let cell = looked.ok().flatten()?;
-        (cell.version == version).then_some(WriteEnd::Applied(version))
+        let looked = self.see_key(&write.key, CqlLevel::Serial, until).await;
+        let seen = looked.ok()?.version?;
+        (seen == version).then_some(WriteEnd::Applied(version))
     }
 
     /// Notes a key for scans. Once more is as good as once.
-    async fn list(&self, key: &[u8], until: Instant) -> Result<(), OuterFailure> {
-        let values = (bucket_of(key), key);
+    async fn list(&self, key: &[u8], stamp_us: i64, until: Instant) -> Result<(), OuterFailure> {
+        let section = self.sections.for_new(key, until).await?;
+        let values = (section, bucket_of(key), key, stamp_us);
         let asked = self
             .servers
             .ask(CqlOrder::List, CqlLevel::Quorum, values, until);
@@ -315,6 +317,7 @@ impl CassandraStore {
         self.copies.store(copies, Ordering::Relaxed);
         self.make_tables(until).await?;
         self.check_home(until).await?;
+        self.sections.look(Duration::ZERO, until).await?;
         let variant = self.said("paxos_variant", until).await;
         let is_second = variant.is_some_and(|variant| variant.starts_with("v2"));
         let outbids = &self.servers.do_reads_outbid;
@@ -339,8 +342,8 @@ impl CassandraStore {
         let missing = TABLES.iter().filter(|(table, _)| !there(table));
         let mut is_new = false;
         for (table, columns) in missing {
-            let text = format!("CREATE TABLE IF NOT EXISTS KS.{table} {columns}");
-            self.ask_one(&text, (), until).await?;
+            let create = format!("CREATE TABLE IF NOT EXISTS KS.{table} {columns}");
+            self.ask_one(&create, (), until).await?;
             is_new = true;
         }
         if is_new {
@@ -377,35 +380,41 @@ impl CassandraStore {
     /// Transactions of one data centre and of all are blind to each other.
     async fn check_home(&self, until: Instant) -> Result<(), OuterFailure> {
         let own = self.home.clone().unwrap_or_default();
-        let ask = async |text, level, values: &[&str]| {
-            let asked = self.servers.ask_one_for_all(text, level, values, until);
-            asked.await
-        };
+        let noted = self.note_once(own.clone(), until).await?;
+        if noted == own {
+            return Ok(());
+        }
+        let (noted, own) = (asked_of(&noted), asked_of(&own));
+        Err(OuterFailure::Failed(format!(
+            "the front doors of the keyspace {0} ask {noted}, and this one asks {own}: they \
+             would overwrite each other. Start this one alike, or see docs/stores.md on how \
+             to change all of them",
+            self.keyspace
+        )))
+    }
+
+    /// The data centre that the first front door of the keyspace noted: `own`, if that is this one.
+    async fn note_once(&self, own: String, until: Instant) -> Result<String, OuterFailure> {
         let select = "SELECT dc FROM KS.home WHERE one = 1";
         let level = self.servers.among(CqlLevel::Quorum);
-        let mut noted = first::<(String,)>(ask(select, level, &[]).await?)?;
-        if noted.is_none() {
-            let insert = "INSERT INTO KS.home (one, dc) VALUES (1, ?) IF NOT EXISTS";
-            let inserted = ask(insert, CqlLevel::Quorum, &[&own]).await?;
-            // Otherwise another front door was the first one.
-            let was_first = first::<Row>(inserted)?.as_ref().and_then(is_applied);
-            if was_first != Some(true) {
-                noted = first(ask(select, CqlLevel::Serial, &[]).await?)?;
-            }
+        let asked = self.servers.ask_one_for_all(select, level, (), until);
+        if let Some((noted,)) = first::<(String,)>(asked.await?)? {
+            return Ok(noted);
         }
-        let noted = noted.map(|(dc,)| dc);
-        match noted {
-            Some(noted) if noted != own => {
-                let (noted, own) = (asked_of(&noted), asked_of(&own));
-                Err(OuterFailure::Failed(format!(
-                    "the front doors of the keyspace {0} ask {noted}, and this one asks {own}: they \
-                     would overwrite each other. Start this one alike, or see docs/stores.md on how \
-                     to change all of them",
-                    self.keyspace
-                )))
-            }
-            _ => Ok(()),
+        let insert = "INSERT INTO KS.home (one, dc) VALUES (1, ?) IF NOT EXISTS";
+        let values = (&own,);
+        let inserted = self
+            .servers
+            .ask_one_for_all(insert, CqlLevel::Quorum, values, until);
+        // Otherwise another front door was the first one.
+        let was_first = first::<Row>(inserted.await?)?.as_ref().and_then(is_applied);
+        if was_first == Some(true) {
+            return Ok(own);
         }
+        let chosen = self
+            .servers
+            .ask_one_for_all(select, CqlLevel::Serial, (), until);
+        Ok(first::<(String,)>(chosen.await?)?.map_or(own, |(noted,)| noted))
     }
 
     /// A setting of the server that is asked; an older one does not say.
@@ -429,35 +438,61 @@ impl CassandraStore {
         }
     }
 
-    /// The next keys of the range, in order, and whether there are more after them.
+    /// The next keys of the range, in order, and the rest of it.
     async fn keys(
         &self,
-        page: &PageRead,
+        range: &Range,
+        records: usize,
         until: Instant,
-    ) -> Result<(Vec<Bytes>, bool), OuterFailure> {
-        let range = &page.range;
-        let each = keys_a_bucket(page.records_max);
+    ) -> Result<(Vec<Bytes>, Option<Range>), OuterFailure> {
+        loop {
+            let stretch = self.sections.at_begin(range);
+            let (here, behind) = stretch.part_of(range);
+            let each = keys_of_each(records, stretch.sections.len() * BUCKETS.len());
+            let (looked, known) = tokio::join!(
+                self.sections.look(Duration::ZERO, until),
+                self.list_of(&stretch.sections, &here, each, until)
+            );
+            looked?;
+            // Others may list the keys, as of the begin of this page.
+            if self.sections.splits() != stretch.splits {
+                continue;
+            }
+            let (keys, is_cut) = merge(known?, each, range.is_reverse);
+            let rest = match keys.last() {
+                Some(last) if is_cut => Some(rest_behind(range, last)),
+                _ => behind,
+            };
+            return Ok((keys, rest));
+        }
+    }
+
+    /// The first keys of a range that each partition of some sections lists.
+    async fn list_of(
+        &self,
+        sections: &[i32],
+        range: &Range,
+        each: usize,
+        until: Instant,
+    ) -> Result<BTreeMap<(i32, i16), Vec<Bytes>>, OuterFailure> {
         let order = CqlOrder::keys(range.end.is_some(), range.is_reverse);
-        let (buckets, start, limit) = (&self.buckets, &range.start[..], each as i32);
+        let (start, limit, level) = (&range.start[..], each as i32, CqlLevel::Quorum);
         let answer = match &range.end {
             Some(end) => {
-                let values = (buckets, start, &end[..], limit);
-                self.servers
-                    .ask(order, CqlLevel::Quorum, values, until)
-                    .await
+                let values = (sections, &BUCKETS[..], start, &end[..], limit);
+                self.servers.ask(order, level, values, until).await
             }
             None => {
-                let values = (buckets, start, limit);
-                self.servers
-                    .ask(order, CqlLevel::Quorum, values, until)
-                    .await
+                let values = (sections, &BUCKETS[..], start, limit);
+                self.servers.ask(order, level, values, until).await
             }
         };
-        let mut known: BTreeMap<i16, Vec<Bytes>> = BTreeMap::new();
-        for (bucket, key) in rows::<(i16, Vec<u8>)>(answer?)? {
-            known.entry(bucket).or_default().push(key.into());
+        let mut known: BTreeMap<_, Vec<Bytes>> = BTreeMap::new();
+        for (section, bucket, key) in rows::<(i32, i16, Vec<u8>)>(answer?)? {
+            let partition = (section, bucket);
+            known.entry(partition).or_default().push(key.into());
         }
-        Ok(merge(known, each, range.is_reverse))
+        Ok(known)
     }
 
     /// The rows of some keys.
@@ -474,16 +509,38 @@ impl CassandraStore {
         rows(asked.await?)
     }
 
-    async fn show(&self, page: PageRead) -> Result<ShownPage, OuterFailure> {
-        let until = Instant::now() + page.left;
-        let (keys, has_more) = self.keys(&page, until).await?;
+    /// A page; where all keys have no record, the next ones, for half of its time.
+    async fn show(&self, mut page: PageRead) -> Result<ShownPage, OuterFailure> {
+        let begun = Instant::now();
+        let mut keys_for = page.records_max;
+        loop {
+            let until = begun + page.left;
+            let shown = self.show_some(&page, keys_for, until).await?;
+            let is_late = begun.elapsed() > page.left / 2;
+            match shown.rest {
+                Some(rest) if shown.records.is_empty() && !is_late => page.range = rest,
+                _ => return Ok(shown),
+            }
+            keys_for = keys_for.max(RECORDS_BEHIND_NONE);
+        }
+    }
+
+    async fn show_some(
+        &self,
+        page: &PageRead,
+        keys_for: usize,
+        until: Instant,
+    ) -> Result<ShownPage, OuterFailure> {
+        let (keys, beyond) = self.keys(&page.range, keys_for, until).await?;
         let (now_ms, mut bytes) = (wall_ms(), 0);
         let mut records = Vec::new();
         let last = keys.last().cloned();
         let (mut left, mut most) = (&keys[..], RECORDS_A_READ);
+        // Behind keys without records more of them are likely.
+        let mut ahead = 1;
         while !left.is_empty() {
             let wanted = page.records_max.saturating_sub(records.len()).max(1);
-            let (some, others) = left.split_at(most.min(wanted).min(left.len()));
+            let (some, others) = left.split_at(most.min(wanted.max(ahead)).min(left.len()));
             let values: Vec<&[u8]> = some.iter().map(|key| &key[..]).collect();
             let shown = match self.show_records(values, until).await {
                 // Values may be longer than those before them: an answer has a bound.
@@ -494,24 +551,32 @@ impl CassandraStore {
                 shown => shown?,
             };
             left = others;
-            let bytes_before = bytes;
+            let (bytes_before, records_before) = (bytes, records.len());
             let mut found = BTreeMap::new();
             for (key, version, value) in shown {
-                if let Some(cell) = self.cell(version, value)? {
-                    found.insert(key, cell);
-                }
+                found.insert(key, self.seen(version, value)?);
             }
             for key in some {
-                let cell = found.remove(&key[..]);
-                let Some(mut cell) = cell.filter(|cell| cell.as_ref().is_live(now_ms)) else {
+                let seen = found.remove(&key[..]);
+                let (mark, cell) = seen.map_or((None, None), |seen| (seen.version, seen.cell));
+                let Some(mut cell) = cell else {
+                    self.cleaner.offer(key, mark);
                     continue;
                 };
+                if !cell.as_ref().is_live(now_ms) {
+                    continue;
+                }
                 bytes += key.len() + cell.value.len();
                 if page.range.is_keys_only {
                     cell.value = Bytes::new();
                 }
                 records.push((key.clone(), cell));
             }
+            ahead = if records.len() > records_before {
+                1
+            } else {
+                (2 * ahead).min(RECORDS_A_READ_MAX)
+            };
             let bytes_each = (bytes - bytes_before) / some.len();
             let next = READ_BYTES / bytes_each.max(1);
             most = next.clamp(1, (2 * most).min(RECORDS_A_READ_MAX));
@@ -523,40 +588,11 @@ impl CassandraStore {
                 return Ok(ShownPage { records, rest });
             }
         }
-        let rest = last.filter(|_| has_more);
         Ok(ShownPage {
             records,
-            rest: rest.map(|last| rest_behind(&page.range, &last)),
+            rest: beyond,
         })
     }
-}
-
-/// How many keys of each bucket are looked at for a page of so many records.
-fn keys_a_bucket(records: usize) -> usize {
-    match records {
-        0..=40 => KEYS_A_BUCKET_MIN,
-        41..=150 => KEYS_A_BUCKET / 2,
-        _ => KEYS_A_BUCKET,
-    }
-}
-
-/// The keys up to the first end of a bucket that may have more than `each`, in order; and are there
-/// more?
-fn merge(known: BTreeMap<i16, Vec<Bytes>>, each: usize, is_reverse: bool) -> (Vec<Bytes>, bool) {
-    let open = known.values().filter(|keys| keys.len() >= each);
-    let ends = open.filter_map(|keys| keys.last().cloned());
-    let horizon = if !is_reverse { ends.min() } else { ends.max() };
-    let is_known = |key: &Bytes| match (&horizon, is_reverse) {
-        (None, _) => true,
-        (Some(horizon), false) => key <= horizon,
-        (Some(horizon), true) => key >= horizon,
-    };
-    let mut keys: Vec<Bytes> = known.into_values().flatten().filter(is_known).collect();
-    keys.sort_unstable();
-    if is_reverse {
-        keys.reverse();
-    }
-    (keys, horizon.is_some())
 }
 
 /// The servers that a note of `home` stands for.
@@ -568,18 +604,11 @@ fn asked_of(dc: &str) -> String {
 }
 
 /// How long Cassandra keeps a record: a little longer than clients see it; 0 = for ever.
-fn ttl_s(expiry_ms: Option<u64>) -> i32 {
-    let left_s = expiry_ms.map(|at| at.saturating_sub(wall_ms()).div_ceil(1_000) + TTL_SPARE_S);
+fn ttl_s(expiry_ms: Option<u64>, spare: Duration) -> i32 {
+    let left_s = expiry_ms.map(|at| at.saturating_sub(wall_ms()).div_ceil(1_000));
+    let left_s = left_s.map(|left_s| left_s.saturating_add(spare.as_secs()));
     // It takes at most 20 years; a record that lasts longer is never taken away by itself.
     left_s.filter(|left_s| *left_s < TTL_S_MAX).unwrap_or(0) as i32
-}
-
-/// The first column of the answer to a light-weight transaction: was it applied?
-fn is_applied(row: &Row) -> Option<bool> {
-    match row.columns.first()? {
-        Some(CqlValue::Boolean(is_applied)) => Some(*is_applied),
-        _ => None,
-    }
 }
 
 /// The copies of a keyspace in its data centre `home`, or in all of them.
@@ -601,6 +630,13 @@ impl OuterStore for CassandraStore {
             let key = Bytes::from_static(b"\0");
             let looked = self.show_key(&key, CqlLevel::Serial, Instant::now() + left);
             looked.await.map(drop)
+        })
+    }
+
+    fn tend(&self, left: Duration) -> Doing<'_, StoreUpkeep> {
+        Box::pin(async move {
+            self.sections.grow().await?;
+            Arc::clone(&self.cleaner).clean(left).await
         })
     }
 
@@ -627,23 +663,6 @@ impl OuterStore for CassandraStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_ends_where_a_bucket_may_have_more() {
-        let key = |n: usize| Bytes::from(format!("{n:04}"));
-        // Bucket 0 has even keys and is cut; bucket 1 has odd ones, and all of them.
-        let even: Vec<_> = (0..KEYS_A_BUCKET).map(|n| key(2 * n)).collect();
-        let odd: Vec<_> = (0..5).map(|n| key(1_000 * n + 1)).collect();
-        let known = BTreeMap::from([(0, even.clone()), (1, odd.clone())]);
-        let (keys, has_more) = merge(known, KEYS_A_BUCKET, false);
-        let mut expected = even;
-        expected.insert(1, odd[0].clone());
-        assert_eq!((keys, has_more), (expected, true));
-        let known = BTreeMap::from([(1, odd.iter().rev().cloned().collect())]);
-        let (keys, has_more) = merge(known, KEYS_A_BUCKET, true);
-        let back: Vec<_> = odd.into_iter().rev().collect();
-        assert_eq!((keys, has_more), (back, false));
-    }
 
     #[test]
     fn the_copies_of_all_data_centres_count() {

@@ -144,8 +144,9 @@ impl CqlServers {
                 usual: Arc::clone(&session.usual),
                 begun_at,
             }));
-            let asked = session.execute(&second, &values, Known::NotApplied, until);
-            asked.await
+            session
+                .execute(&second, &values, Known::NotApplied, until)
+                .await
         };
         let do_outbid = level == CqlLevel::Serial && self.do_reads_outbid.load(Ordering::Relaxed);
         let after = if do_outbid {

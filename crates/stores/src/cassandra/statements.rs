@@ -14,15 +14,27 @@ pub(super) enum CqlOrder {
     Show,
     /// Shows the records of some keys.
     ShowMany,
+    /// Shows the versions of some keys, and whether there are values.
+    ShowMarks,
     /// Notes a key for scans.
     List,
+    /// Shows which of some sections list a key.
+    Listed,
+    /// Takes a key out of some sections of the list.
+    Unlist,
     /// Writes a record where none is.
     Create,
     /// Writes a record over one version.
     Replace,
-    /// Deletes one version of a record.
+    /// Writes a mark over one version of a record.
     Delete,
-    /// Shows the next keys of some buckets.
+    /// Writes a mark where no record is.
+    MarkAbsence,
+    /// Shows the next splits of sections.
+    Splits,
+    /// Writes the next split.
+    Split,
+    /// Shows the next keys of some partitions.
     Keys,
     /// Shows the keys below an end.
     KeysTo,
@@ -33,13 +45,19 @@ pub(super) enum CqlOrder {
 }
 
 impl CqlOrder {
-    pub(super) const ALL: [CqlOrder; 10] = [
+    pub(super) const ALL: [CqlOrder; 16] = [
         CqlOrder::Show,
         CqlOrder::ShowMany,
+        CqlOrder::ShowMarks,
         CqlOrder::List,
+        CqlOrder::Listed,
+        CqlOrder::Unlist,
         CqlOrder::Create,
         CqlOrder::Replace,
         CqlOrder::Delete,
+        CqlOrder::MarkAbsence,
+        CqlOrder::Splits,
+        CqlOrder::Split,
         CqlOrder::Keys,
         CqlOrder::KeysTo,
         CqlOrder::KeysBack,
@@ -62,28 +80,52 @@ impl CqlOrder {
         match self {
             CqlOrder::Show => "SELECT version, value FROM KS.records WHERE key = ?",
             CqlOrder::ShowMany => "SELECT key, version, value FROM KS.records WHERE key IN ?",
-            CqlOrder::List => "INSERT INTO KS.keys (bucket, key) VALUES (?, ?)",
+            CqlOrder::ShowMarks => {
+                "SELECT key, version, WRITETIME(value) FROM KS.records WHERE key IN ?"
+            }
+            CqlOrder::List => {
+                "INSERT INTO KS.keys (section, bucket, key) VALUES (?, ?, ?) USING TIMESTAMP ?"
+            }
+            CqlOrder::Listed => {
+                "SELECT section FROM KS.keys WHERE section IN ? AND bucket = ? AND key = ?"
+            }
+            CqlOrder::Unlist => {
+                "DELETE FROM KS.keys USING TIMESTAMP ? WHERE section IN ? AND bucket = ? AND key = ?"
+            }
             CqlOrder::Create => {
                 "UPDATE KS.records USING TTL ? SET version = ?, value = ? WHERE key = ? IF version = null"
             }
             CqlOrder::Replace => {
                 "UPDATE KS.records USING TTL ? SET version = ?, value = ? WHERE key = ? IF version = ?"
             }
-            CqlOrder::Delete => "DELETE FROM KS.records WHERE key = ? IF version = ?",
+            CqlOrder::Delete => {
+                "UPDATE KS.records USING TTL ? SET version = ?, value = null WHERE key = ? IF version = ?"
+            }
+            CqlOrder::MarkAbsence => {
+                "UPDATE KS.records USING TTL ? SET version = ?, value = null WHERE key = ? IF version = null"
+            }
+            CqlOrder::Splits => {
+                "SELECT split, section, bounds, made_ms FROM KS.splits WHERE one = 1 AND split > ? LIMIT ?"
+            }
+            CqlOrder::Split => {
+                "INSERT INTO KS.splits (one, split, section, bounds, made_ms) VALUES (1, ?, ?, ?, ?) \
+                 IF NOT EXISTS"
+            }
             CqlOrder::Keys => {
-                "SELECT bucket, key FROM KS.keys WHERE bucket IN ? AND key >= ? PER PARTITION LIMIT ?"
+                "SELECT section, bucket, key FROM KS.keys WHERE section IN ? AND bucket IN ? \
+                 AND key >= ? PER PARTITION LIMIT ?"
             }
             CqlOrder::KeysTo => {
-                "SELECT bucket, key FROM KS.keys WHERE bucket IN ? AND key >= ? AND key < ? \
-                 PER PARTITION LIMIT ?"
+                "SELECT section, bucket, key FROM KS.keys WHERE section IN ? AND bucket IN ? \
+                 AND key >= ? AND key < ? PER PARTITION LIMIT ?"
             }
             CqlOrder::KeysBack => {
-                "SELECT bucket, key FROM KS.keys WHERE bucket IN ? AND key >= ? \
-                 ORDER BY key DESC PER PARTITION LIMIT ?"
+                "SELECT section, bucket, key FROM KS.keys WHERE section IN ? AND bucket IN ? \
+                 AND key >= ? ORDER BY key DESC PER PARTITION LIMIT ?"
             }
             CqlOrder::KeysBackTo => {
-                "SELECT bucket, key FROM KS.keys WHERE bucket IN ? AND key >= ? AND key < ? \
-                 ORDER BY key DESC PER PARTITION LIMIT ?"
+                "SELECT section, bucket, key FROM KS.keys WHERE section IN ? AND bucket IN ? \
+                 AND key >= ? AND key < ? ORDER BY key DESC PER PARTITION LIMIT ?"
             }
         }
     }

@@ -164,8 +164,8 @@ impl Gateway {
             return self.ask_some(question).await;
         };
         let token = self.token(&login, None, question.until).await?;
-        let as_user = |token| GatewayAsk {
-            token: Some(token),
+        let as_user = |with| GatewayAsk {
+            token: Some(with),
             ..question
         };
         match self.ask_some(as_user(&token)).await {
@@ -324,11 +324,11 @@ impl GatewayServer {
             };
             let text = read_body(&mut response, question.bytes_max).await?;
             let status = response.status().as_u16();
-            let mut idle = self.idle.lock().expect("no holder panics");
-            if idle.len() < IDLE_MAX {
-                idle.push((renewals, connection));
+            let mut kept = self.idle.lock().expect("no holder panics");
+            if kept.len() < IDLE_MAX {
+                kept.push((renewals, connection));
             }
-            drop(idle);
+            drop(kept);
             let answer: Value = serde_json::from_slice(&text).map_err(|_| {
                 let start = String::from_utf8_lossy(&text[..text.len().min(200)]);
                 Missed::Sent(format!("{status}, and no JSON: {}", start.trim()))

@@ -7,6 +7,7 @@
 //! ttl         lease/grant, a minute longer, for all that end within a minute ─► put with the lease
 //! page        range with a limit that follows the length of records
 //!   reverse   count_only, a few times ─► where the last page begins ─► range, turned round here
+//! upkeep      kv/compaction at a revision of long ago, if that was asked for; is there much history?
 //! ```
 //!
 //! Invariants
@@ -15,11 +16,12 @@
 //! 3. An answer with a page is at most `PAGE_ANSWER_BYTES_MAX` long, or has one record.
 //! 4. No range asks etcd for an order: it would read all records of the range to sort them.
 //!
-//! Not here: connections (`gateway.rs`), which lease (`leases.rs`), the search for the last page
-//! (`tail.rs`).
+//! Not here: connections (`gateway.rs`), which lease (`leases.rs`), which revision (`history.rs`),
+//! the search for the last page (`tail.rs`).
 //! See: docs/stores.md.
 
 mod gateway;
+mod history;
 mod leases;
 mod tail;
 
@@ -29,7 +31,7 @@ use crate::envelope;
 use crate::place::StorePlace;
 use crate::store::{
     Doing, OuterFailure, OuterStore, PageRead, PointRead, RecordWrite, ShownPage, StoreShape,
-    WriteEnd, rest_behind,
+    StoreUpkeep, WriteEnd, rest_behind,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -37,6 +39,7 @@ use bytes::Bytes;
 use dendra_base::peer::Range;
 use dendra_base::{Cell, Condition, Consistency, Durability, Known, Version};
 use gateway::{Gateway, GatewayAsk, NoJson, Resend};
+use history::{HistoryState, HistoryTail, HistoryWatch, OldestSearch};
 use leases::{BothClocks, LeasePool, seconds_for};
 use serde_json::{Value, json};
 use std::sync::Mutex;
@@ -52,8 +55,12 @@ const PAGE_ANSWER_BYTES_MAX: usize = 512 << 10;
 /// Records of one page.
 const PAGE_RECORDS_MAX: usize = 1_024;
 const PAGE_RECORDS_FIRST: usize = 16;
-/// An etcd with so many revisions should have been compacted once.
-const REVISIONS_MANY: u64 = 100_000;
+/// How often the oldest revision is looked for, in one question mostly.
+const HISTORY_LOOK_EVERY: Duration = Duration::from_secs(60);
+/// The least time for all questions of an upkeep.
+const UPKEEP_TIMEOUT: Duration = Duration::from_secs(5);
+/// In etcd's answer about a revision that it does not have any more.
+const COMPACTED: &str = "has been compacted";
 /// The longest that the first look at the cluster takes.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -67,8 +74,18 @@ pub(crate) struct EtcdStore {
     /// How many bytes of its end told where the last page of a reverse scan began. A hint.
     tail_depth: AtomicUsize,
     leases: Mutex<LeasePool>,
-    /// Where the steady clock of leases begins.
+    /// Held by one upkeep at a time, across its questions.
+    history: tokio::sync::Mutex<HistoryUpkeep>,
+    /// Where the steady clock of leases and revisions begins.
     began: Instant,
+}
+
+/// The upkeep's own memory.
+struct HistoryUpkeep {
+    /// `None` = this front door compacts nothing.
+    tail: Option<HistoryTail>,
+    watch: HistoryWatch,
+    looked_at: Option<Duration>,
 }
 
 /// A record as it was seen, or its absence.
@@ -89,6 +106,11 @@ impl EtcdStore {
             page_records: AtomicUsize::new(PAGE_RECORDS_FIRST),
             tail_depth: AtomicUsize::new(0),
             leases: Mutex::default(),
+            history: tokio::sync::Mutex::new(HistoryUpkeep {
+                tail: place.compact_after.map(HistoryTail::new),
+                watch: HistoryWatch::default(),
+                looked_at: None,
+            }),
             began: Instant::now(),
         }
     }
@@ -358,9 +380,7 @@ impl EtcdStore {
         self.copies.store(copies, Ordering::Relaxed);
         // A server without a majority knows its members too. This asks for one.
         let shown = self.show_key(b"\0", Consistency::Linearizable, until);
-        let (_, header) = shown.await?;
-        self.warn_of_revisions(number(&header["revision"])?, until)
-            .await;
+        shown.await?;
         Ok(StoreShape {
             engine: "etcd",
             copies,
@@ -369,23 +389,81 @@ impl EtcdStore {
         })
     }
 
-    /// Warns of an etcd that has many revisions and was never compacted: its first one is there.
-    async fn warn_of_revisions(&self, revision: u64, until: Instant) {
-        if revision < REVISIONS_MANY {
-            return;
+    /// Compacts what is old enough, and looks now and then whether the history grows.
+    async fn keep_history(&self, left: Duration) -> Result<StoreUpkeep, OuterFailure> {
+        let (now, until) = (
+            self.began.elapsed(),
+            Instant::now() + left.max(UPKEEP_TIMEOUT),
+        );
+        let mut upkeep = StoreUpkeep::default();
+        let mut history = self.history.lock().await;
+        let is_looked_at = history
+            .looked_at
+            .is_some_and(|at| now.saturating_sub(at) < HISTORY_LOOK_EVERY);
+        let is_due = history.tail.as_ref().is_some_and(|tail| tail.is_due(now));
+        if is_looked_at && !is_due {
+            return Ok(upkeep);
         }
-        let body = json!({"key": self.key(b"\0"), "revision": "1", "count_only": true});
-        if self
-            .ask("kv/range", &body, Resend::Freely, until)
-            .await
-            .is_ok()
-        {
-            tracing::warn!(
-                revision,
+        let level = Consistency::Linearizable;
+        let (_, header) = self.show_key(b"\0", level, until).await?;
+        let newest = number(&header["revision"])?;
+        // It was the newest no earlier than it is noted.
+        let seen_at = self.began.elapsed();
+        let old = history.tail.as_mut().filter(|_| is_due);
+        if let Some(old) = old.and_then(|tail| tail.note(seen_at, newest)) {
+            self.compact(old, until).await?;
+        }
+        if is_looked_at {
+            return Ok(upkeep);
+        }
+        history.looked_at = Some(seen_at);
+        let mut search = OldestSearch::new(history.watch.oldest(), newest);
+        while let Some(revision) = search.next() {
+            search.note(self.is_readable(revision, until).await?);
+        }
+        let oldest = search.end();
+        let revisions = newest - oldest + 1;
+        upkeep.revisions_kept = Some(revisions);
+        let remedy = "start its servers with --auto-compaction-mode periodic \
+            --auto-compaction-retention 1h, or add ?compact-after=1h to --store (docs/stores.md)";
+        match history.watch.note(seen_at, oldest, newest) {
+            HistoryState::Fine => {}
+            HistoryState::NeverCompacted => tracing::warn!(
+                revisions,
                 "etcd was never compacted: it keeps every value that was ever written, until its \
-                 space is full; start its servers with --auto-compaction-mode periodic \
-                 --auto-compaction-retention 1h (docs/stores.md)"
-            );
+                 space is full; {remedy}"
+            ),
+            HistoryState::Grows => tracing::warn!(
+                revisions,
+                "etcd has not been compacted for hours, and keeps every value that was written \
+                 since; {remedy}"
+            ),
+        }
+        Ok(upkeep)
+    }
+
+    /// Has etcd forget the revisions before this one. Another front door, or etcd itself, may have
+    /// come first.
+    async fn compact(&self, revision: u64, until: Instant) -> Result<(), OuterFailure> {
+        let body = json!({"revision": revision.to_string()});
+        let asked = self.ask("kv/compaction", &body, Resend::Freely, until);
+        match asked.await {
+            Err(OuterFailure::Failed(why)) if why.contains(COMPACTED) => Ok(()),
+            answered => answered.map(drop),
+        }
+    }
+
+    /// Does etcd still have this revision?
+    async fn is_readable(&self, revision: u64, until: Instant) -> Result<bool, OuterFailure> {
+        let body = json!({
+            "key": self.key(b"\0"),
+            "revision": revision.to_string(),
+            "count_only": true,
+        });
+        match self.ask("kv/range", &body, Resend::Freely, until).await {
+            Ok(_) => Ok(true),
+            Err(OuterFailure::Failed(why)) if why.contains(COMPACTED) => Ok(false),
+            Err(failure) => Err(failure),
         }
     }
 
@@ -530,7 +608,7 @@ impl EtcdStore {
         let rest = last.filter(|_| has_more);
         Ok(ShownPage {
             records,
-            rest: rest.map(|last| rest_behind(range, &last)),
+            rest: rest.map(|key| rest_behind(range, &key)),
         })
     }
 }
@@ -546,6 +624,10 @@ impl OuterStore for EtcdStore {
             let looked = self.show_key(b"\0", Consistency::Linearizable, until);
             looked.await.map(drop)
         })
+    }
+
+    fn tend(&self, left: Duration) -> Doing<'_, StoreUpkeep> {
+        Box::pin(self.keep_history(left))
     }
 
     fn read(&self, read: PointRead) -> Doing<'_, Option<Cell>> {

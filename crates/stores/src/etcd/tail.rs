@@ -126,8 +126,8 @@ fn between(low: &[u8], high: Option<&[u8]>) -> Option<Vec<u8>> {
     }
     // After all keys is one.
     let mut rest = carry + u16::from(high.is_none());
-    let halves = sum.into_iter().map(|digit| {
-        let both = rest * 256 + digit;
+    let halves = sum.into_iter().map(|of_sum| {
+        let both = rest * 256 + of_sum;
         rest = both % 2;
         (both / 2) as u8
     });

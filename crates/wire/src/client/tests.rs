@@ -29,6 +29,7 @@ fn style(connection: ConnectionFate, omits_body: bool) -> Style {
     Style {
         connection,
         omits_body,
+        line: None,
         page: None,
     }
 }

@@ -1,10 +1,11 @@
-//! Content negotiation for scans: which of our three framings does `Accept` want?
+//! Content negotiation: which framing of a scan, or of a watch, does `Accept` want?
 //!
 //! ```text
 //! none, */*, text/plain, text/*        Plain
 //! application/x-ndjson, application/*  Ndjson
 //! application/vnd.dendra.records       Records
 //! nothing of the above                 no framing: 406
+//! a watch: Ndjson, and text/event-stream, text/* EventStream
 //! ```
 //!
 //! Invariants
@@ -28,6 +29,47 @@ pub enum Framing {
 /// All framings, best first where the client does not care.
 const FRAMINGS: [Framing; 3] = [Framing::Plain, Framing::Ndjson, Framing::Records];
 
+/// How the events of a watch are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventFraming {
+    /// One JSON object per line.
+    Ndjson,
+    /// Server-sent events, for `EventSource` of browsers.
+    EventStream,
+}
+
+impl EventFraming {
+    /// The media type that names it.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            EventFraming::Ndjson => Framing::Ndjson.media_type(),
+            EventFraming::EventStream => "text/event-stream",
+        }
+    }
+}
+
+/// How closely a media range names `own`: 3 by name, 2 by its first half, 1 by `*/*`.
+fn specificity(own: &str, range: &[u8]) -> u8 {
+    let own = own.as_bytes();
+    if range.eq_ignore_ascii_case(own) {
+        return 3;
+    }
+    if range == b"*/*" {
+        return 1;
+    }
+    match range.strip_suffix(b"*") {
+        Some(half) if half.ends_with(b"/") => {
+            let own_half = own.get(..half.len()).unwrap_or_default();
+            if own_half.eq_ignore_ascii_case(half) {
+                2
+            } else {
+                0
+            }
+        }
+        _ => 0,
+    }
+}
+
 impl Framing {
     /// The media type that names it.
     pub const fn media_type(self) -> &'static str {
@@ -35,28 +77,6 @@ impl Framing {
             Framing::Plain => "text/plain",
             Framing::Ndjson => "application/x-ndjson",
             Framing::Records => "application/vnd.dendra.records",
-        }
-    }
-
-    /// How closely a media range names this framing: 3 by name, 2 by its first half, 1 by `*/*`.
-    fn specificity(self, range: &[u8]) -> u8 {
-        let own = self.media_type().as_bytes();
-        if range.eq_ignore_ascii_case(own) {
-            return 3;
-        }
-        if range == b"*/*" {
-            return 1;
-        }
-        match range.strip_suffix(b"*") {
-            Some(half) if half.ends_with(b"/") => {
-                let own_half = own.get(..half.len()).unwrap_or_default();
-                if own_half.eq_ignore_ascii_case(half) {
-                    2
-                } else {
-                    0
-                }
-            }
-            _ => 0,
         }
     }
 }
@@ -67,6 +87,7 @@ pub struct Accepted {
     is_given: bool,
     /// By framing: how closely it was named, and its `q` in thousandths.
     wishes: [(u8, u16); FRAMINGS.len()],
+    event_stream: (u8, u16),
 }
 
 impl Accepted {
@@ -82,10 +103,13 @@ impl Accepted {
             let quality = parts
                 .find_map(|part| part.strip_prefix(b"q=").or(part.strip_prefix(b"Q=")))
                 .map_or(1000, parse_quality);
-            for (framing, wish) in FRAMINGS.iter().zip(&mut self.wishes) {
-                let specificity = framing.specificity(range);
-                if specificity > wish.0 {
-                    *wish = (specificity, quality);
+            let types = FRAMINGS.map(Framing::media_type).into_iter();
+            let types = types.chain([EventFraming::EventStream.media_type()]);
+            let wishes = self.wishes.iter_mut().chain([&mut self.event_stream]);
+            for (own, wish) in types.zip(wishes) {
+                let closeness = specificity(own, range);
+                if closeness > wish.0 {
+                    *wish = (closeness, quality);
                 }
             }
         }
@@ -104,6 +128,21 @@ impl Accepted {
             }
         }
         best.map(|(_, _, framing)| framing)
+    }
+
+    /// The framing of a watch; `None` when the client takes none of ours.
+    pub fn choose_events(&self) -> Option<EventFraming> {
+        if !self.is_given {
+            return Some(EventFraming::Ndjson);
+        }
+        let of_rank = |(closeness, quality): (u8, u16)| (quality, closeness);
+        let lines = of_rank(self.wishes[Framing::Ndjson as usize]);
+        let stream = of_rank(self.event_stream);
+        match lines.max(stream) {
+            (0, _) | (_, 0) => None,
+            best if best == lines => Some(EventFraming::Ndjson),
+            _ => Some(EventFraming::EventStream),
+        }
     }
 }
 
@@ -135,6 +174,33 @@ mod tests {
             accepted.note(field.as_bytes());
         }
         accepted.choose()
+    }
+
+    #[test]
+    fn a_watch_comes_as_lines_unless_events_are_wished_for() {
+        use EventFraming::{EventStream, Ndjson};
+        let table: [(&[&str], Option<EventFraming>); 10] = [
+            (&[], Some(Ndjson)),
+            (&["*/*"], Some(Ndjson)),
+            (&["application/x-ndjson"], Some(Ndjson)),
+            (&["text/event-stream"], Some(EventStream)),
+            (&["text/*"], Some(EventStream)),
+            (&["text/event-stream, */*"], Some(EventStream)),
+            (
+                &["text/event-stream;q=0.5", "application/x-ndjson"],
+                Some(Ndjson),
+            ),
+            (&["application/x-ndjson;q=0, */*"], Some(EventStream)),
+            (&["text/plain"], None),
+            (&["*/*;q=0"], None),
+        ];
+        for (fields, expected) in table {
+            let mut accepted = Accepted::default();
+            for field in fields {
+                accepted.note(field.as_bytes());
+            }
+            assert_eq!(accepted.choose_events(), expected, "{fields:?}");
+        }
     }
 
     #[test]

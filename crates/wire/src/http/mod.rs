@@ -5,6 +5,8 @@
 //! chunk/       ChunkDecoder  a chunked body, piece by piece
 //! accept.rs    Accepted      which framing of a scan the client wants
 //! response/                  answers -> bytes
+//! lines.rs                   lines of the answer to a batch
+//! events.rs                  events of a watch
 //! records/                   records of a scan -> bytes, and back
 //! ```
 //!
@@ -17,10 +19,14 @@
 
 pub mod accept;
 pub mod chunk;
+pub mod events;
+pub mod lines;
 pub mod records;
 pub mod request;
 pub mod response;
 
-pub use accept::{Accepted, Framing};
+pub use accept::{Accepted, EventFraming, Framing};
 pub use chunk::{ChunkDecoder, ChunkItem};
-pub use request::{Body, ConnectionFate, Expect, Field, Head, Limits, Method, Parsed, parse_head};
+pub use request::{
+    Body, ConnectionFate, Expect, Field, FieldLines, Head, Limits, Method, Parsed, parse_head,
+};

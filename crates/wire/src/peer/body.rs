@@ -7,6 +7,7 @@
 //! proposal     ballot, ballot of its author, ancestors, cell
 //! line         version, ancestors
 //! range        | start | option of end | bits: 1 reverse, 2 keys only |
+//! cursor       life u64, number u64 of the next change
 //! ranges       | count u16 | option of end, fingerprint u64 | … |
 //! ```
 //!
@@ -23,8 +24,8 @@ use super::shape::{Malformed, kind};
 use bytes::Bytes;
 use dendra_base::limits::{BOUND_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Foreground, Lineage, Proposal, Range,
-    RangePrint, Readiness, Refused,
+    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Change, FeedCursor, Foreground,
+    Lineage, Proposal, Range, RangePrint, Readiness, Refused,
 };
 use dendra_base::{Cell, CellId, CellRef, Space, Version};
 
@@ -136,6 +137,37 @@ impl<'a> BodyRest<'a> {
             records.push((self.key()?, self.cell_of(value_bytes_max)?));
         }
         Ok(records)
+    }
+
+    fn feed_cursor(&mut self) -> BodyResult<FeedCursor> {
+        Ok(FeedCursor {
+            life: self.u64("life")?,
+            next: self.u64("next")?,
+        })
+    }
+
+    fn changes(&mut self) -> BodyResult<Vec<Change>> {
+        let len = self.u32("changes")? as usize;
+        if len > self.left() / CHANGE_BYTES_MIN {
+            return Err(Malformed::Body("changes"));
+        }
+        let mut changes = Vec::with_capacity(len);
+        for _ in 0..len {
+            changes.push(Change {
+                number: self.u64("number")?,
+                version: self.version()?,
+                key: self.key()?,
+            });
+        }
+        Ok(changes)
+    }
+
+    fn bool(&mut self, part: &'static str) -> BodyResult<bool> {
+        match self.u8(part)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed::Body(part)),
+        }
     }
 
     /// Ranges of a comparison.
@@ -269,6 +301,9 @@ const RANGE_KEYS_ONLY: u8 = 2;
 /// Key length, key, cell length, cell: the least that a record of a page takes.
 const RECORD_BYTES_MIN: usize = 4 + 1 + 4 + 26;
 
+/// Number, version, key length, key: the least that a change takes.
+const CHANGE_BYTES_MIN: usize = 8 + 16 + 4 + 1;
+
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let len = u32::try_from(bytes.len()).expect("keys and values are bounded by the limits");
     out.extend_from_slice(&len.to_le_bytes());
@@ -343,6 +378,11 @@ fn put_range(out: &mut Vec<u8>, range: &Range) {
     out.push(reverse | keys_only);
 }
 
+fn put_feed_cursor(out: &mut Vec<u8>, cursor: FeedCursor) {
+    out.extend_from_slice(&cursor.life.to_le_bytes());
+    out.extend_from_slice(&cursor.next.to_le_bytes());
+}
+
 /// The kind of a question's frame.
 pub(super) fn kind_of_ask(ask: &Ask) -> u8 {
     match ask {
@@ -356,6 +396,7 @@ pub(super) fn kind_of_ask(ask: &Ask) -> u8 {
         Ask::Compare { .. } => kind::COMPARE,
         Ask::List { .. } => kind::LIST,
         Ask::Foreground => kind::FOREGROUND,
+        Ask::Changes { .. } => kind::CHANGES,
     }
 }
 
@@ -374,6 +415,8 @@ pub(super) fn kind_of_answer(answer: &Answer) -> u8 {
         Answer::Compared { .. } => kind::COMPARED,
         Answer::Listed { .. } => kind::LISTED,
         Answer::Foreground(_) => kind::FOREGROUND_IS,
+        Answer::Changes { .. } => kind::CHANGES_ARE,
+        Answer::ChangesGone { .. } => kind::CHANGES_GONE,
         Answer::Refused(_) => kind::REFUSED,
     }
 }
@@ -438,6 +481,17 @@ pub(super) fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
             put_option(out, end.as_ref(), |out, end| put_bytes(out, end));
             out.extend_from_slice(&bytes.to_le_bytes());
         }
+        Ask::Changes {
+            cursor,
+            start,
+            end,
+            waits,
+        } => {
+            put_option(out, *cursor, put_feed_cursor);
+            put_bytes(out, start);
+            put_option(out, end.as_ref(), |out, end| put_bytes(out, end));
+            out.push(u8::from(*waits));
+        }
     }
 }
 
@@ -485,6 +539,12 @@ pub(super) fn take_ask(kind: u8, cursor: &mut BodyRest<'_>) -> BodyResult<Ask> {
             start: cursor.bound()?,
             end: cursor.option(BodyRest::bound)?,
             bytes: cursor.u32("bytes")?,
+        },
+        kind::CHANGES => Ask::Changes {
+            cursor: cursor.option(BodyRest::feed_cursor)?,
+            start: cursor.bound()?,
+            end: cursor.option(BodyRest::bound)?,
+            waits: cursor.bool("waits")?,
         },
         other => return Err(Malformed::Kind(other)),
     })
@@ -547,6 +607,22 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             out.extend_from_slice(&rounds.to_le_bytes());
             out.extend_from_slice(&sum_us.to_le_bytes());
         }
+        Answer::Changes {
+            cursor,
+            changes,
+            is_end,
+        } => {
+            put_feed_cursor(out, *cursor);
+            let len = u32::try_from(changes.len()).expect("a page is bounded by its bytes");
+            out.extend_from_slice(&len.to_le_bytes());
+            for change in changes {
+                out.extend_from_slice(&change.number.to_le_bytes());
+                put_version(out, change.version);
+                put_bytes(out, &change.key);
+            }
+            out.push(u8::from(*is_end));
+        }
+        Answer::ChangesGone { end } => put_feed_cursor(out, *end),
         Answer::Refused(refused) => match refused {
             Refused::Stale { epoch } => {
                 out.push(0);
@@ -611,6 +687,14 @@ pub(super) fn take_answer(kind: u8, cursor: &mut BodyRest<'_>) -> BodyResult<Ans
             rounds: cursor.u64("rounds")?,
             sum_us: cursor.u64("sum")?,
         }),
+        kind::CHANGES_ARE => Answer::Changes {
+            cursor: cursor.feed_cursor()?,
+            changes: cursor.changes()?,
+            is_end: cursor.bool("end")?,
+        },
+        kind::CHANGES_GONE => Answer::ChangesGone {
+            end: cursor.feed_cursor()?,
+        },
         kind::REFUSED => Answer::Refused(match cursor.u8("refused")? {
             0 => Refused::Stale {
                 epoch: cursor.u64("epoch")?,

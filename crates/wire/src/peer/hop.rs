@@ -100,6 +100,7 @@ mod tests {
     const STYLE: Style = Style {
         connection: ConnectionFate::Persist,
         omits_body: false,
+        line: None,
         page: None,
     };
 

@@ -26,6 +26,7 @@ pub(super) mod kind {
     pub(crate) const COMPARE: u8 = 0x08;
     pub(crate) const LIST: u8 = 0x09;
     pub(crate) const FOREGROUND: u8 = 0x0a;
+    pub(crate) const CHANGES: u8 = 0x0b;
     pub(crate) const CLOCK_IS: u8 = 0x41;
     pub(crate) const CELL: u8 = 0x42;
     pub(crate) const SAME: u8 = 0x43;
@@ -38,6 +39,8 @@ pub(super) mod kind {
     pub(crate) const COMPARED: u8 = 0x4a;
     pub(crate) const LISTED: u8 = 0x4b;
     pub(crate) const FOREGROUND_IS: u8 = 0x4c;
+    pub(crate) const CHANGES_ARE: u8 = 0x4d;
+    pub(crate) const CHANGES_GONE: u8 = 0x4e;
     pub(crate) const REFUSED: u8 = 0x4f;
     pub(crate) const PROOF: u8 = 0x81;
     pub(crate) const FAREWELL: u8 = 0x82;

@@ -13,8 +13,8 @@ use crate::legal;
 use crate::limits::{PEER_FRAME_BYTES_MAX, PEER_SENTENCE_BYTES_MAX, PEER_WITHDRAW_IDS_MAX};
 use bytes::Bytes;
 use dendra_base::peer::{
-    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Foreground, Lineage, Proposal, Range,
-    RangePrint, Readiness, Refused, Stamp,
+    ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Change, FeedCursor, Foreground,
+    Lineage, Proposal, Range, RangePrint, Readiness, Refused, Stamp,
 };
 use dendra_base::{Cell, CellId, CellRef, Space, Version};
 use proptest::prelude::*;
@@ -188,7 +188,33 @@ fn any_ask(parts: &Parts) -> impl Strategy<Value = Ask> + use<> {
                 end,
                 bytes,
             }),
+        (
+            prop::option::of(any_feed_cursor()),
+            parts.bound(),
+            prop::option::of(parts.bound()),
+            any::<bool>()
+        )
+            .prop_map(|(cursor, start, end, waits)| Ask::Changes {
+                cursor,
+                start,
+                end,
+                waits,
+            }),
     ]
+}
+
+fn any_feed_cursor() -> impl Strategy<Value = FeedCursor> {
+    any::<(u64, u64)>().prop_map(|(life, next)| FeedCursor { life, next })
+}
+
+fn any_changes(parts: &Parts) -> impl Strategy<Value = Vec<Change>> + use<> {
+    let change = (any::<u64>(), parts.key(), any_version());
+    let change = change.prop_map(|(number, key, version)| Change {
+        number,
+        key,
+        version,
+    });
+    prop::collection::vec(change, 0..20)
 }
 
 fn shared_space(is_user: bool) -> Space {
@@ -230,6 +256,14 @@ fn any_answer(parts: &Parts) -> impl Strategy<Value = Answer> + use<> {
         any::<(u64, u64)>()
             .prop_map(|(rounds, sum_us)| Answer::Foreground(Foreground { rounds, sum_us })),
         any_version().prop_map(Answer::Written),
+        (any_feed_cursor(), any_changes(parts), any::<bool>()).prop_map(
+            |(cursor, changes, is_end)| Answer::Changes {
+                cursor,
+                changes,
+                is_end,
+            }
+        ),
+        any_feed_cursor().prop_map(|end| Answer::ChangesGone { end }),
         (cell(), prop::option::of(any_proposal(parts)))
             .prop_map(|(stored, accepted)| Answer::Promised { stored, accepted }),
         Just(Answer::Accepted),

@@ -3,7 +3,11 @@
 //! ```text
 //! path            methods                 parameters
 //! /v0/entity      GET, HEAD, PUT, DELETE  id, ack, from, replicas; ttl (PUT)
+//! /v0/touch       POST without a body     id, ttl
 //! /v0/entities    GET                     start, end, prefix, limit, reverse, keys-only, scope
+//! /v0/count       GET                     start, end, prefix
+//! /v0/watch       GET                     id, start, end, prefix, from, values, heartbeat_s
+//! /v0/batch       POST                    ack, from, replicas
 //! /v0/status      GET, HEAD               none
 //! /v0/tokens      GET, HEAD, PUT          none; a table, under a key that no client names
 //! /v0/peer        GET with Upgrade: dendra-peer/1
@@ -16,33 +20,35 @@
 //! 1. A request that passes is completely checked: keys have 1 to `key_bytes_max` bytes, numbers
 //!    are in range, parameters are known and given once.
 //! 2. Checks go from cheap and general to special: path, method, message, parameters, fields.
-//! 3. An entity route allocates no memory: its key goes to the caller's `KeyBuf`, behind its space
-//!    byte, ready for the engine.
+//! 3. An entity route allocates no memory, but for a condition of several versions: its key goes to
+//!    the caller's `KeyBuf`, behind its space byte, ready for the engine.
 //! 4. A refusal by a route does not close the connection: the head was sound. Whether to read an
 //!    unwanted body to its end or to close is the server's choice.
 //!
-//! Not here: ranges of scans (`scan.rs`), finding and decoding parameters (`parameters.rs`), the
-//! framing of the message (`http`).
+//! Not here: ranges of scans (`scan.rs`) and watches (`watch.rs`), finding and decoding parameters
+//! (`parameters.rs`), the framing of the message (`http`).
 //! See: docs/api.md, docs/openapi.yaml.
 
+mod batch;
 mod checks;
 mod parameters;
 mod scan;
+mod watch;
 
+pub use batch::{BatchTerms, too_large, too_many};
 pub use checks::RequestRules;
 pub use scan::{Direction, RESERVED, Scan, Scope, successor};
+pub use watch::{WatchFrom, WatchQuery, bad_token};
 
-use crate::condition::{self, Access, Condition};
-use crate::http::{Body, Head, Method};
+use crate::condition::{self, Condition};
+use crate::http::{Body, FieldLines, Head, Method};
 use crate::limits::{TOKENS_BYTES_MAX, TTL_S_MAX};
 use crate::percent;
 use crate::refusal::{Refusal, echo};
 use checks::{allow, check_coding, check_message};
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX};
-use dendra_base::{BadQuorum, Quorum, Space};
-use parameters::{
-    SHORT_BYTES_MAX, key_error, number, number_of, once, parameters, short, timeout_ms,
-};
+use dendra_base::{Quorum, Space};
+use parameters::{key_error, number, parameters, quorum, timeout_ms};
 use scan::entities;
 
 /// Room for one stored key; kept by a connection, overwritten by each of its requests.
@@ -73,6 +79,13 @@ impl KeyBuf {
 }
 
 impl KeyBuf {
+    /// The stored key of the client's key `raw`. Requires: it has at most `KEY_BYTES_MAX` bytes.
+    pub(crate) fn fill(&mut self, raw: &[u8]) {
+        self.bytes[0] = Space::User.byte();
+        self.bytes[1..=raw.len()].copy_from_slice(raw);
+        self.len = 1 + raw.len();
+    }
+
     /// The stored key of the table of tokens.
     pub fn set_tokens(&mut self) {
         let name = [&[Space::User.byte()], &RESERVED[..], TOKENS].concat();
@@ -92,8 +105,12 @@ impl Default for KeyBuf {
 pub enum Route {
     /// One key; the stored key is in the `KeyBuf`.
     Entity(Entity),
-    /// Many keys.
+    /// Many keys, or how many.
     Entities(Box<Scan>),
+    /// The events of many keys.
+    Watch(Box<WatchQuery>),
+    /// Many operations.
+    Batch(BatchTerms),
     /// `/v0/tokens`: the table of tokens, whose stored key is in the `KeyBuf`.
     Tokens(Entity),
     /// `/v0/status`
@@ -117,10 +134,12 @@ pub enum EntityOp {
     Put,
     /// Store a tombstone.
     Delete,
+    /// Give the value another end.
+    Touch,
 }
 
 /// A request about one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entity {
     /// The operation.
     pub op: EntityOp,
@@ -130,7 +149,7 @@ pub struct Entity {
     pub condition: Condition,
     /// Is the current value wanted when the condition of a write does not hold?
     pub wants_current: bool,
-    /// Time to live in seconds (PUT only).
+    /// Time to live in seconds (PUT; a touch always has one).
     pub ttl_s: Option<u32>,
     /// Time until the deadline, counted from the arrival of the head.
     pub timeout_ms: u32,
@@ -143,7 +162,11 @@ pub struct Entity {
 pub fn route(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<Route, Refusal> {
     match head.path {
         b"/v0/entity" => entity(head, settings, key).map(Route::Entity),
+        b"/v0/touch" => touch(head, settings, key).map(Route::Entity),
         b"/v0/entities" => entities(head, settings).map(|scan| Route::Entities(Box::new(scan))),
+        b"/v0/count" => scan::count(head, settings).map(|scan| Route::Entities(Box::new(scan))),
+        b"/v0/watch" => watch::watch(head, settings).map(|query| Route::Watch(Box::new(query))),
+        b"/v0/batch" => batch::batch(head, settings).map(Route::Batch),
         b"/v0/tokens" => tokens(head, settings, key).map(Route::Tokens),
         b"/v0/status" => {
             allow(head, &[Method::Get, Method::Head], "GET, HEAD")?;
@@ -171,7 +194,8 @@ pub fn route(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Resu
         path => Err(Refusal::bad(
             "unknown-path",
             format!(
-                "{} is not here; there are /v0/entity, /v0/entities and /v0/status",
+                "{} is not here; there are /v0/entity, /v0/touch, /v0/entities, /v0/count, \
+                 /v0/watch, /v0/batch and /v0/status",
                 echo(path)
             ),
         )),
@@ -199,7 +223,7 @@ fn tokens(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
     let entity = Entity {
         op,
         quorum: Quorum::usual(settings.replication_factor, settings.nodes),
-        condition: condition(head, op)?,
+        condition: condition(head)?,
         wants_current: false,
         ttl_s: None,
         timeout_ms: timeout_ms(head)?,
@@ -249,7 +273,7 @@ fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
     let entity = Entity {
         op,
         quorum: quorum(ack, from, replicas, settings)?,
-        condition: condition(head, op)?,
+        condition: condition(head)?,
         wants_current: head.prefers_representation
             && matches!(op, EntityOp::Put | EntityOp::Delete),
         ttl_s: ttl.map(time_to_live).transpose()?,
@@ -259,6 +283,31 @@ fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
         check_value(head, settings)?;
     }
     Ok(entity)
+}
+
+/// A new end for a value. It is a condition of its own: there has to be a live value. So it is at
+/// the default level, like each conditional write.
+fn touch(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<Entity, Refusal> {
+    allow(head, &[Method::Post], "POST")?;
+    check_message(head)?;
+    let [id, ttl] = parameters(head.query, &["id", "ttl"])?;
+    read_key(id, settings, key)?;
+    let ttl = ttl.ok_or_else(|| {
+        Refusal::bad(
+            "missing-parameter",
+            "ttl=<seconds> is required: a touch gives a value another end",
+        )
+    })?;
+    let is_absent_wanted = head.if_none_match != FieldLines::Absent;
+    let condition = condition::of_touch(condition(head)?, is_absent_wanted)?;
+    Ok(Entity {
+        op: EntityOp::Touch,
+        quorum: Quorum::usual(settings.replication_factor, settings.nodes),
+        condition,
+        wants_current: head.prefers_representation,
+        ttl_s: Some(time_to_live(ttl)?),
+        timeout_ms: timeout_ms(head)?,
+    })
 }
 
 fn read_key(id: Option<&[u8]>, settings: &RequestRules, key: &mut KeyBuf) -> Result<(), Refusal> {
@@ -278,60 +327,13 @@ fn read_key(id: Option<&[u8]>, settings: &RequestRules, key: &mut KeyBuf) -> Res
     key.len = 1 + percent::decode_into(raw, room)
         .map_err(|error| key_error("id", error, key_bytes_max))?;
     if key.raw().starts_with(&RESERVED) {
-        return Err(Refusal::bad(
-            "reserved-key",
-            "keys that begin with 16 bytes FF are the cluster's own: take another one",
-        ));
+        return Err(Refusal::reserved_key());
     }
     Ok(())
 }
 
-fn quorum(
-    ack: Option<&[u8]>,
-    from: Option<&[u8]>,
-    replicas: Option<&[u8]>,
-    settings: &RequestRules,
-) -> Result<Quorum, Refusal> {
-    let (ack, from) = match replicas {
-        None => (
-            ack.map(|raw| number("ack", raw)).transpose()?,
-            from.map(|raw| number("from", raw)).transpose()?,
-        ),
-        Some(_) if ack.is_some() || from.is_some() => {
-            return Err(Refusal::bad(
-                BadQuorum::CODE,
-                "give replicas=<ack>/<from>, or ack and from, not both",
-            ));
-        }
-        Some(raw) => {
-            let mut room = [0; SHORT_BYTES_MAX];
-            let text = short("replicas", raw, &mut room)?;
-            let parts = text
-                .iter()
-                .position(|&b| b == b'/')
-                .map(|at| text.split_at(at));
-            let Some((ack_text, from_text)) = parts else {
-                return Err(Refusal::bad(
-                    BadQuorum::CODE,
-                    format!("replicas={} is not <ack>/<from>, as in 2/3", echo(text)),
-                ));
-            };
-            let from_number = number_of("replicas", &from_text[1..])?;
-            (Some(number_of("replicas", ack_text)?), Some(from_number))
-        }
-    };
-    Quorum::resolve(ack, from, settings.replication_factor, settings.nodes)
-        .map_err(|error| Refusal::bad(BadQuorum::CODE, error.to_string()))
-}
-
-fn condition(head: &Head<'_>, op: EntityOp) -> Result<Condition, Refusal> {
-    let access = match op {
-        EntityOp::Get | EntityOp::Head => Access::Read,
-        EntityOp::Put | EntityOp::Delete => Access::Write,
-    };
-    let if_match = once("If-Match", head.if_match, "bad-condition")?;
-    let if_none_match = once("If-None-Match", head.if_none_match, "bad-condition")?;
-    condition::parse(if_match, if_none_match, access)
+fn condition(head: &Head<'_>) -> Result<Condition, Refusal> {
+    condition::parse(head.if_match.lines(), head.if_none_match.lines())
 }
 
 fn time_to_live(raw: &[u8]) -> Result<u32, Refusal> {

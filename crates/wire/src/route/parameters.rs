@@ -12,11 +12,13 @@
 //! Not here: which parameters a path has (`route/mod.rs`, `scan.rs`).
 //! See: docs/api.md.
 
+use super::checks::RequestRules;
 use crate::http::request::{any_byte, digits};
 use crate::http::{Field, Head};
 use crate::limits::{TIMEOUT_MS_DEFAULT, TIMEOUT_MS_MAX};
 use crate::percent::{self, DecodeError};
 use crate::refusal::{Refusal, echo};
+use dendra_base::{BadQuorum, Quorum};
 
 /// Longest number, word or pair of numbers in a parameter, decoded.
 pub(super) const SHORT_BYTES_MAX: usize = 24;
@@ -125,6 +127,45 @@ pub(super) fn unknown_parameter<const N: usize>(name: &[u8], names: &[&str; N]) 
     )
 }
 
+/// How many copies, how many answers.
+pub(super) fn quorum(
+    ack: Option<&[u8]>,
+    from: Option<&[u8]>,
+    replicas: Option<&[u8]>,
+    settings: &RequestRules,
+) -> Result<Quorum, Refusal> {
+    let (ack, from) = match replicas {
+        None => (
+            ack.map(|raw| number("ack", raw)).transpose()?,
+            from.map(|raw| number("from", raw)).transpose()?,
+        ),
+        Some(_) if ack.is_some() || from.is_some() => {
+            return Err(Refusal::bad(
+                BadQuorum::CODE,
+                "give replicas=<ack>/<from>, or ack and from, not both",
+            ));
+        }
+        Some(raw) => {
+            let mut room = [0; SHORT_BYTES_MAX];
+            let text = short("replicas", raw, &mut room)?;
+            let parts = text
+                .iter()
+                .position(|&b| b == b'/')
+                .map(|at| text.split_at(at));
+            let Some((ack_text, from_text)) = parts else {
+                return Err(Refusal::bad(
+                    BadQuorum::CODE,
+                    format!("replicas={} is not <ack>/<from>, as in 2/3", echo(text)),
+                ));
+            };
+            let from_number = number_of("replicas", &from_text[1..])?;
+            (Some(number_of("replicas", ack_text)?), Some(from_number))
+        }
+    };
+    Quorum::resolve(ack, from, settings.replication_factor, settings.nodes)
+        .map_err(|error| Refusal::bad(BadQuorum::CODE, error.to_string()))
+}
+
 /// Which of two words a parameter is; the first when it is not there.
 pub(super) fn choice(name: &str, raw: Option<&[u8]>, words: [&str; 2]) -> Result<usize, Refusal> {
     let Some(raw) = raw else { return Ok(0) };
@@ -164,6 +205,7 @@ pub(super) fn broken_escape(name: &str) -> Refusal {
     )
 }
 
+/// The one value of a field that may be there once.
 pub(super) fn once<'a>(
     name: &str,
     field: Field<'a>,
@@ -179,6 +221,7 @@ pub(super) fn once<'a>(
     }
 }
 
+/// The length of the request's time.
 pub(super) fn timeout_ms(head: &Head<'_>) -> Result<u32, Refusal> {
     let refuse = || {
         Refusal::bad(

@@ -1,6 +1,7 @@
 //! Routes of scans: a range of stored keys and how to show it.
 //!
 //! ```text
+//! (none)           all of the clients' keys
 //! start=a          [a, end of the clients' keys)
 //! start=a&end=c    [a, c)                    c at or before a: an empty range
 //! prefix=a         [a, b)                    b = the smallest key behind everything with prefix a
@@ -59,15 +60,20 @@ pub struct Scan {
 /// them.
 pub const RESERVED: [u8; 16] = [u8::MAX; 16];
 
+/// Ends a range in front of the keys that are the cluster's own.
+pub(super) fn spare_reserved(start: &mut Vec<u8>, end: &mut Vec<u8>) {
+    let mut first = vec![Space::User.byte()];
+    first.extend_from_slice(&RESERVED);
+    if *end > first {
+        *start = start.clone().min(first.clone());
+        *end = first;
+    }
+}
+
 impl Scan {
     /// Ends the range in front of the keys that are the cluster's own.
     pub fn spare_reserved(&mut self) {
-        let mut first = vec![Space::User.byte()];
-        first.extend_from_slice(&RESERVED);
-        if self.end > first {
-            self.start = self.start.clone().min(first.clone());
-            self.end = first;
-        }
+        spare_reserved(&mut self.start, &mut self.end);
     }
 
     /// Can no key lie in this range? True for an `end` at or before `start`.
@@ -120,6 +126,26 @@ pub(super) fn entities(head: &Head<'_>, settings: &RequestRules) -> Result<Scan,
     })
 }
 
+const COUNT_PARAMETERS: [&str; 3] = ["start", "end", "prefix"];
+
+/// A scan that shows how many records there are.
+pub(super) fn count(head: &Head<'_>, settings: &RequestRules) -> Result<Scan, Refusal> {
+    allow(head, &[Method::Get], "GET")?;
+    check_message(head)?;
+    let [start, end, prefix] = parameters(head.query, &COUNT_PARAMETERS)?;
+    let (start, end) = range(start, end, prefix, settings)?;
+    Ok(Scan {
+        start,
+        end,
+        direction: Direction::Forward,
+        limit: None,
+        show: ShownPart::Number,
+        scope: Scope::Cluster,
+        framing: Framing::Ndjson,
+        timeout_ms: timeout_ms(head)?,
+    })
+}
+
 fn not_acceptable() -> Refusal {
     Refusal::new(
         406,
@@ -129,7 +155,7 @@ fn not_acceptable() -> Refusal {
 }
 
 /// The range of stored keys that the parameters name.
-fn range(
+pub(super) fn range(
     start: Option<&[u8]>,
     end: Option<&[u8]>,
     prefix: Option<&[u8]>,
@@ -147,14 +173,11 @@ fn range(
                 "give prefix, or start and end, not both",
             ));
         }
-        (None, _, None) => {
-            return Err(Refusal::bad(
-                "missing-parameter",
-                "start=<key> or prefix=<key> is required",
-            ));
-        }
-        (Some(start), end, None) => {
-            let start = bound("start", start, settings)?;
+        (start, end, None) => {
+            let start = match start {
+                Some(start) => bound("start", start, settings)?,
+                None => vec![Space::User.byte()],
+            };
             let end = match end {
                 Some(end) => bound("end", end, settings)?,
                 None => successor(&[Space::User.byte()]),
@@ -169,7 +192,7 @@ fn range(
 
 /// One end of a range as a stored key. It may be one byte longer than a key: the range after the
 /// longest key starts at that key and a zero byte.
-fn bound(name: &str, raw: &[u8], settings: &RequestRules) -> Result<Vec<u8>, Refusal> {
+pub(super) fn bound(name: &str, raw: &[u8], settings: &RequestRules) -> Result<Vec<u8>, Refusal> {
     if raw.is_empty() {
         return Err(Refusal::bad(
             "empty-parameter",

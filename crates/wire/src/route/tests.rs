@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http::records::ShownPart;
-use crate::http::{Framing, Limits, Parsed, parse_head};
+use crate::http::{EventFraming, Framing, Limits, Parsed, parse_head};
 use crate::legal;
 use crate::limits::TIMEOUT_MS_DEFAULT;
 use dendra_base::{Quorum, Version};
@@ -98,6 +98,9 @@ fn methods_name_the_operation() {
         ("OPTIONS /v0/entity", "GET, HEAD, PUT, DELETE"),
         ("PUT /v0/entities?start=a", "GET"),
         ("HEAD /v0/entities?start=a", "GET"),
+        ("HEAD /v0/watch?start=a", "GET"),
+        ("PUT /v0/watch?start=a", "GET"),
+        ("POST /v0/count", "GET"),
         ("DELETE /v0/status", "GET, HEAD"),
     ] {
         let refusal = ask(line, "", &ONE_NODE).0.expect_err(line);
@@ -283,8 +286,10 @@ fn conditions_reach_the_route() {
             assert_eq!(entity_of(&line, &lines, &ONE_NODE).condition, condition);
         }
     }
-    let twice = format!("If-Match: {tag}\r\nIf-Match: {tag}\r\n");
-    assert_refused("PUT /v0/entity?id=k", &twice, 400, "bad-condition");
+    let lines = format!("If-Match: {tag}\r\nIf-Match: \"0000000000000001-2-4\",\r\n");
+    let versions = [version, Version { rmw: 4, ..version }];
+    let listed = entity_of("PUT /v0/entity?id=k", &lines, &ONE_NODE);
+    assert_eq!(listed.condition, Condition::matches_one_of(&versions));
     let both = format!("If-Match: {tag}\r\nIf-None-Match: *\r\n");
     assert_refused("DELETE /v0/entity?id=k", &both, 400, "bad-condition");
 }
@@ -370,9 +375,6 @@ fn a_range_is_start_and_end_or_a_prefix() {
         assert_eq!(scan.is_empty(), start == end);
     }
     for (query, code) in [
-        ("", "missing-parameter"),
-        ("end=b", "missing-parameter"),
-        ("limit=1", "missing-parameter"),
         ("start=", "empty-parameter"),
         ("prefix=", "empty-parameter"),
         ("start=a&end=", "empty-parameter"),
@@ -392,6 +394,21 @@ fn a_range_is_start_and_end_or_a_prefix() {
             .len(),
         1026
     );
+    let all = scan_of("");
+    assert_eq!((all.start, all.end), (vec![0x10], vec![0x11]));
+    assert_eq!(scan_of("end=b&limit=1").end, b"\x10b");
+    let Route::Entities(count) = routed("GET /v0/count?prefix=a", "") else {
+        panic!("it is a count");
+    };
+    assert_eq!(count.show, ShownPart::Number);
+    assert_eq!(
+        (&count.start[..], &count.end[..]),
+        (&b"\x10a"[..], &b"\x10b"[..])
+    );
+    for query in ["limit=1", "scope=local", "keys-only=true", "reverse=true"] {
+        let line = format!("GET /v0/count?{query}");
+        assert_refused(&line, "", 400, "unknown-parameter");
+    }
     let long = format!("GET /v0/entities?start={}", "k".repeat(1026));
     assert_refused(&long, "", 414, "key-too-long");
 }
@@ -447,6 +464,104 @@ fn a_scan_comes_in_a_framing_that_the_client_takes() {
 fn a_scan_over_http_1_0_is_505() {
     let text = b"GET /v0/entities?start=a HTTP/1.0\r\n\r\n";
     let Parsed::Head(head) = parse_head(text, &Limits::USUAL) else {
+        panic!("this is a head");
+    };
+    let refusal = route(&head, &ONE_NODE, &mut KeyBuf::new()).expect_err("no chunks in HTTP/1.0");
+    assert_eq!((refusal.status, refusal.code), (505, "http-version"));
+}
+
+fn watch_of(query: &str, lines: &str) -> WatchQuery {
+    match routed(&format!("GET /v0/watch?{query}"), lines) {
+        Route::Watch(watch) => *watch,
+        other => panic!("{query}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_watch_is_of_a_key_or_of_a_range() {
+    let last = [&[0x10], &RESERVED[..]].concat();
+    for (query, start, end) in [
+        ("id=k%00", &b"\x10k\0"[..], &b"\x10k\0\0"[..]),
+        ("prefix=a%ff", b"\x10a\xff", b"\x10b"),
+        ("start=a", b"\x10a", &last),
+        ("start=a&end=c", b"\x10a", b"\x10c"),
+        ("start=c&end=a", b"\x10c", b"\x10c"),
+        ("prefix=%ff", b"\x10\xff", &last),
+    ] {
+        let watch = watch_of(query, "");
+        assert_eq!((&watch.start[..], &watch.end[..]), (start, end), "{query}");
+        assert_eq!(watch.from, WatchFrom::State);
+        assert_eq!((watch.shows_values, watch.heartbeat_s), (true, 15));
+        assert_eq!(watch.framing, EventFraming::Ndjson);
+    }
+    let watch = watch_of("id=k&values=false&heartbeat_s=300", "");
+    assert_eq!((watch.shows_values, watch.heartbeat_s), (false, 300));
+    assert!(watch_of("id=k&values=true&heartbeat_s=1", "").shows_values);
+    let stream = watch_of("id=k", "Accept: text/event-stream\r\n").framing;
+    assert_eq!(stream, EventFraming::EventStream);
+}
+
+#[test]
+fn a_watch_begins_where_it_is_told_to() {
+    let token = WatchFrom::Token(vec![0xff, 0xfe, 1]);
+    for (query, lines, from) in [
+        ("", "", WatchFrom::State),
+        ("&from=now", "", WatchFrom::Now),
+        ("&from=n%6fw", "", WatchFrom::Now),
+        ("&from=__4B", "", token.clone()),
+        ("&from=%5f_4B", "", token.clone()),
+        ("", "Last-Event-ID: __4B\r\n", token.clone()),
+        ("&from=now", "Last-Event-ID: __4B\r\n", token),
+        ("&from=now", "Last-Event-ID:\r\n", WatchFrom::Now),
+    ] {
+        assert_eq!(watch_of(&format!("id=k{query}"), lines).from, from);
+    }
+}
+
+#[test]
+fn each_wrong_parameter_of_a_watch_is_named() {
+    let too_long = format!("id={}", "k".repeat(1_025));
+    for (query, status, code) in [
+        ("", 400, "missing-parameter"),
+        ("end=b", 400, "missing-parameter"),
+        ("id=", 400, "empty-parameter"),
+        ("prefix=", 400, "empty-parameter"),
+        ("id=a&prefix=a", 400, "bad-range"),
+        ("id=a&start=a", 400, "bad-range"),
+        ("id=a&end=b", 400, "bad-range"),
+        ("prefix=a&start=a", 400, "bad-range"),
+        ("id=a&id=b", 400, "repeated-parameter"),
+        (
+            "id=%ff%ff%ff%ff%ff%ff%ff%ff%ff%ff%ff%ff%ff%ff%ff%ff",
+            400,
+            "reserved-key",
+        ),
+        (too_long.as_str(), 414, "key-too-long"),
+        ("id=%4", 400, "bad-escape"),
+        ("id=a&limit=1", 400, "unknown-parameter"),
+        ("id=a&values=1", 400, "bad-choice"),
+        ("id=a&values", 400, "bad-choice"),
+        ("id=a&heartbeat_s=0", 400, "bad-number"),
+        ("id=a&heartbeat_s=301", 400, "bad-number"),
+        ("id=a&heartbeat_s=x", 400, "bad-number"),
+        ("id=a&from=", 400, "bad-from"),
+        ("id=a&from=NOW", 400, "bad-from"),
+        ("id=a&from=n", 400, "bad-from"),
+        ("id=a&from=a%20b", 400, "bad-from"),
+        ("id=a&from=%4", 400, "bad-escape"),
+    ] {
+        let line = format!("GET /v0/watch?{query}");
+        assert_refused(&line, "", status, code);
+    }
+    let line = "GET /v0/watch?id=k";
+    assert_refused(line, "Last-Event-ID: ?\r\n", 400, "bad-from");
+    let twice = "Last-Event-ID: __4B\r\nLast-Event-ID: __4B\r\n";
+    assert_refused(line, twice, 400, "bad-from");
+    assert_refused(line, "Accept: text/html\r\n", 406, "not-acceptable");
+    assert_refused(line, "Content-Length: 1\r\n", 400, "unexpected-body");
+    assert_refused(line, "Dendra-Timeout-Ms: 0\r\n", 400, "bad-timeout");
+    let Parsed::Head(head) = parse_head(b"GET /v0/watch?id=k HTTP/1.0\r\n\r\n", &Limits::USUAL)
+    else {
         panic!("this is a head");
     };
     let refusal = route(&head, &ONE_NODE, &mut KeyBuf::new()).expect_err("no chunks in HTTP/1.0");

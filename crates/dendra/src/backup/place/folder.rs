@@ -157,10 +157,10 @@ impl BackupPlace for FolderPlace {
         self.check_folder()?;
         let mut found = Vec::new();
         let mut folders = vec![folder.to_owned()];
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(self.path.join(&folder))? {
+        while let Some(below) = folders.pop() {
+            for entry in fs::read_dir(self.path.join(&below))? {
                 let entry = entry?;
-                let name = format!("{folder}/{}", entry.file_name().to_string_lossy());
+                let name = format!("{below}/{}", entry.file_name().to_string_lossy());
                 let metadata = entry.metadata()?;
                 if metadata.is_dir() {
                     folders.push(name)

@@ -240,9 +240,9 @@ impl<'a> DriverWorker<'a> {
                 opening -= usize::from(was_opening && !connection.is_opening());
             }
         }
-        for (target, (tried, error)) in tried.into_iter().zip(first_error).enumerate() {
+        for (target, (was_tried, error)) in tried.into_iter().zip(first_error).enumerate() {
             let mut own = self.connections.iter().filter(|c| c.target == target);
-            if tried && !own.any(TargetConnection::is_open) {
+            if was_tried && !own.any(TargetConnection::is_open) {
                 let late = || format!("no connection was accepted within {CONNECT_MS_MAX} ms");
                 let why = error.unwrap_or_else(late);
                 return Err(DriveError::Down {
@@ -736,9 +736,9 @@ impl<'a> DriverWorker<'a> {
     fn show(&self, progress: &RunProgress, shown: &mut [u64; 3]) {
         let now = [self.planned, self.answered, self.errors];
         let cells = [&progress.planned, &progress.answered, &progress.errors];
-        for ((now, shown), cell) in now.into_iter().zip(shown).zip(cells) {
-            cell.fetch_add(now - *shown, Relaxed);
-            *shown = now;
+        for ((count, before), cell) in now.into_iter().zip(shown).zip(cells) {
+            cell.fetch_add(count - *before, Relaxed);
+            *before = count;
         }
     }
 }

@@ -84,6 +84,7 @@ impl World {
             14 => Condition::Present,
             15..17 => Condition::Absent,
             17 => seen.map_or(Condition::Absent, Condition::Differs),
+            18 => seen.map_or(Condition::Absent, |seen| self.seen_here_or_last(seen)),
             _ => seen.map_or(Condition::Absent, Condition::Matches),
         };
         let value = self.draw_value(3);
@@ -128,14 +129,27 @@ impl World {
         }
     }
 
-    fn wanted(&mut self, condition: Condition) -> Wanted {
+    /// The version that this client saw last, or the newest one that any client saw.
+    fn seen_here_or_last(&self, seen: Version) -> Condition {
+        let newest = self.clients.iter().filter_map(|client| client.seen).max();
+        match newest {
+            Some(newest) if newest != seen => Condition::matches_one_of(&[seen, newest]),
+            _ => Condition::Matches(seen),
+        }
+    }
+
+    fn wanted(&mut self, condition: &Condition) -> Wanted {
         let mut number = |version| self.run.states.number(version, true);
         match condition {
             Condition::None => Wanted::Anything,
             Condition::Present => Wanted::Live,
             Condition::Absent => Wanted::Dead,
-            Condition::Matches(version) => Wanted::Is(number(version)),
-            Condition::Differs(version) => Wanted::IsNot(number(version)),
+            Condition::Matches(version) => Wanted::Is(number(*version)),
+            Condition::Differs(version) => Wanted::IsNot(number(*version)),
+            Condition::MatchesOneOf(versions) => {
+                Wanted::Either(number(versions[0]), number(versions[1]))
+            }
+            Condition::DiffersFromAll(_) => unreachable!("the clients draw none"),
         }
     }
 
@@ -157,7 +171,7 @@ impl World {
         }
         let _ = waiting.life;
         let condition = waiting.operation.condition();
-        let wanted = self.wanted(condition);
+        let wanted = self.wanted(&condition);
         let (is_live, bytes) = match &waiting.operation {
             Operation::Put {
                 value, expiry_ms, ..

@@ -174,7 +174,7 @@ impl BodyFields {
     ) -> Result<Vec<(String, T)>, BadBody> {
         let entries = |value: &Value| {
             let entries = value.as_object()?.iter();
-            let entries = entries.map(|(url, value)| Some((url.clone(), read(value)?)));
+            let entries = entries.map(|(url, entry)| Some((url.clone(), read(entry)?)));
             entries.collect::<Option<Vec<(String, T)>>>()
         };
         let shape = format!("an object from the URL of a member to {shape}");

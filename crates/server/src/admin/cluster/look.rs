@@ -8,7 +8,7 @@
 //! Invariants
 //! 1. A look that no client asks for ends by itself: its client asks again and again.
 //!
-//! Not here: looking (crate `node`, `compare/look.rs`), its life (`peers/looks.rs`).
+//! Not here: looking (crate `node`, `compare/look.rs`), its life (`member/looks.rs`).
 //! See: docs/api.md, section "Admin plane"; docs/operating.md, "Copies that differ".
 
 use super::body;
@@ -16,7 +16,7 @@ use super::replies::{StewardWay, answer, bad_body, no_member, order_bytes, refus
 use crate::admin::numbers;
 use crate::admin::pages::{LookPage, json_of};
 use crate::clock;
-use crate::peers::Cluster;
+use crate::member::Cluster;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -49,12 +49,13 @@ pub(super) async fn begin(
         Err(message) => return refused(StatusCode::BAD_REQUEST, "not-a-member", &message),
     };
     let told = wish.bytes_per_second;
-    let usual = || match cluster.compare_bytes_per_second {
+    let usual = || match cluster.upkeep.compare_bytes_per_second {
         0 => COMPARE_BYTES_PER_SECOND_DEFAULT,
         set => set,
     };
     let bytes_per_second = told.unwrap_or_else(usual);
     let begun = cluster
+        .upkeep
         .looks
         .begin(peers, bytes_per_second, clock::monotonic_us());
     match begun {
@@ -83,7 +84,7 @@ pub(super) async fn seen(
         let message = format!("{query:?} is not look=ID with the id of a look that was begun");
         return refused(StatusCode::BAD_REQUEST, "bad-request", &message);
     };
-    match cluster.looks.seen(id, clock::monotonic_us()) {
+    match cluster.upkeep.looks.seen(id, clock::monotonic_us()) {
         Some(seen) => answer(StatusCode::OK, &json_of(LookPage::from((&*cluster, &seen)))),
         None => {
             let message = format!(
@@ -104,7 +105,7 @@ fn peers(cluster: &Cluster, with: &[String]) -> Result<Vec<MemberIndex>, String>
     let mut peers = Vec::new();
     for url in with {
         let Some((member, _)) = others.iter().find(|(_, known)| known == url) else {
-            let known: Vec<&str> = others.iter().map(|(_, url)| url.as_str()).collect();
+            let known: Vec<&str> = others.iter().map(|(_, other)| other.as_str()).collect();
             return Err(format!(
                 "{url} is no other member of this cluster; they are {}",
                 known.join(", ")

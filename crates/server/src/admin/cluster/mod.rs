@@ -30,7 +30,7 @@ mod replies;
 
 use super::numbers;
 use super::pages::{ClusterPage, DonePage, DraftPage, HistoryPage, LossPage, OwnPage, json_of};
-use crate::peers::NoSteward;
+use crate::member::NoSteward;
 use axum::Router;
 use axum::extract::{FromRef, Path, Request, State};
 use axum::http::StatusCode;

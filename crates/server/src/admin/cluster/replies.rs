@@ -8,7 +8,7 @@
 
 use super::body::{self, BadBody};
 use crate::limits::ORDER_BYTES_MAX;
-use crate::peers::Orders;
+use crate::member::Orders;
 use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};

@@ -19,7 +19,9 @@ mod scrape;
 mod table;
 
 use crate::clock;
-use crate::event_loop::shared::{Phase, PhaseCell, Shared};
+use crate::event_loop::parts::NodeParts;
+use crate::health_watch;
+use crate::phase::{Phase, PhaseCell};
 use process::OwnProcess;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -32,7 +34,7 @@ use std::sync::{Arc, OnceLock};
 /// The sources of a scrape.
 pub(crate) struct ScrapeSources {
     pub(crate) phase: Arc<PhaseCell>,
-    pub(crate) shared: Arc<OnceLock<Arc<Shared>>>,
+    pub(crate) parts: Arc<OnceLock<NodeParts>>,
 }
 
 impl fmt::Debug for ScrapeSources {
@@ -60,19 +62,20 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 impl Collector for ScrapeSources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let node = self.shared.get().map(Arc::as_ref);
-        let of_no_use = node.and_then(Shared::of_no_use);
+        let node = self.parts.get();
+        let of_no_use = node.and_then(NodeParts::of_no_use);
         let scrape = Scrape {
             now: clock::now(),
             process: OwnProcess::look(),
             is_ready: self.phase.now() == Phase::Serving && of_no_use.is_none(),
+            findings: node.map(health_watch::findings),
             node,
-            stats: node.map(|node| node.engine.stats()),
+            stats: node.map(|node| node.store.engine.stats()),
             cluster: node.and_then(|node| node.cluster.as_deref()),
             front: node.and_then(|node| node.front.as_deref()),
-            rights: node.and_then(|node| node.rights.as_deref()),
-            audit: node.and_then(|node| node.audit.as_deref()),
-            tls: node.and_then(|node| node.tls.as_deref()),
+            rights: node.and_then(|node| node.border.rights.as_deref()),
+            audit: node.and_then(|node| node.border.audit.as_deref()),
+            tls: node.and_then(|node| node.border.tls.as_deref()),
         };
         let mut metrics = table::METRICS.iter();
         metrics.try_for_each(|metric| metric.write(&mut encoder, &scrape))
@@ -102,7 +105,7 @@ mod tests {
     fn a_node_that_starts_shows_its_process_and_that_it_is_not_ready() {
         let page = render(&registry(ScrapeSources {
             phase: Arc::new(PhaseCell::new()),
-            shared: Arc::new(OnceLock::new()),
+            parts: Arc::new(OnceLock::new()),
         }));
         let page = page.expect("a page");
         let samples = page.lines().filter(|line| !line.starts_with('#'));

@@ -9,14 +9,15 @@ use super::process::OwnProcess;
 use super::sample::{MetricReading, SummedTimes, one, rows};
 use crate::audit::Audit;
 use crate::clock;
-use crate::event_loop::shared::Shared;
+use crate::event_loop::parts::NodeParts;
 use crate::front::desk::FrontDesk;
 use crate::front::gauges::FrontKind;
+use crate::health::{HealthFinding, HealthKind};
 use crate::measure::metrics::{
     CLASSES, CapacityShare, Histogram, LoopCounter, LoopMetrics, OpLabel, PeerTally, RefusalCause,
 };
 use crate::measure::stages::RequestStage;
-use crate::peers::{Cluster, PeerGauges};
+use crate::member::{Cluster, PeerGauges};
 use crate::rights::{GrantUse, QuotaKind, Rights};
 use crate::tls::Tls;
 use dendra_base::Now;
@@ -33,8 +34,10 @@ pub(super) struct Scrape<'a> {
     pub(super) now: Now,
     pub(super) process: OwnProcess,
     pub(super) is_ready: bool,
+    /// `None` while the node starts.
+    pub(super) findings: Option<Vec<HealthFinding>>,
     /// The running node; `None` while it starts.
-    pub(super) node: Option<&'a Shared>,
+    pub(super) node: Option<&'a NodeParts>,
     pub(super) stats: Option<Stats>,
     pub(super) cluster: Option<&'a Cluster>,
     pub(super) front: Option<&'a FrontDesk>,
@@ -106,7 +109,7 @@ impl Scrape<'_> {
     pub(super) fn stage_times(&self) -> MetricReading {
         let node = self.node?;
         let lanes = node.lanes.iter().map(|lane| &lane.metrics.stages);
-        let all = lanes.chain(node.pool.stages.iter());
+        let all = lanes.chain(node.store.pool.stages.iter());
         rows(OpLabel::ALL.into_iter().flat_map(|op| {
             let all = all.clone();
             RequestStage::of(op).iter().map(move |&stage| {
@@ -156,6 +159,19 @@ impl Scrape<'_> {
         }))
     }
 
+    /// Each kind of finding, and whether there is one.
+    pub(super) fn by_finding(&self) -> MetricReading {
+        let findings = self.findings.as_ref()?;
+        // A node answers its own scrape.
+        let kinds = HealthKind::ALL
+            .iter()
+            .filter(|kind| **kind != HealthKind::NoAnswer);
+        rows(kinds.map(|&kind| {
+            let is_there = findings.iter().any(|it| it.kind == kind);
+            ([kind.as_str(), kind.severity().as_str()], is_there)
+        }))
+    }
+
     pub(super) fn by_level(&self, of: fn((usize, u64)) -> u64) -> MetricReading {
         let levels = self.stats()?.levels.iter().enumerate();
         rows(levels.map(|(level, &numbers)| ([level.to_string()], of(numbers))))
@@ -190,7 +206,7 @@ impl Scrape<'_> {
     }
 
     pub(super) fn waiting_repairs(&self) -> MetricReading {
-        let waiting = self.cluster?.waiting_repairs(&self.node?.engine);
+        let waiting = self.cluster?.waiting_repairs(&self.node?.store.engine);
         rows(waiting.into_iter().map(|(url, spans)| ([url], spans)))
     }
 
@@ -217,22 +233,22 @@ impl Scrape<'_> {
 }
 
 /// Requests of one class that one gate refused.
-pub(crate) fn refused(shared: &Shared, share: CapacityShare, what: RefusalCause) -> u64 {
-    sum(shared, |metrics| {
+pub(crate) fn refused(parts: &NodeParts, share: CapacityShare, what: RefusalCause) -> u64 {
+    sum(parts, |metrics| {
         &metrics.refused[share as usize][what as usize]
     })
 }
 
 /// The standing delay of the slowest loop.
-pub(crate) fn standing_us(shared: &Shared) -> u64 {
-    let lanes = shared.lanes.iter();
+pub(crate) fn standing_us(parts: &NodeParts) -> u64 {
+    let lanes = parts.lanes.iter();
     let delays = lanes.map(|lane| lane.metrics.standing_us.read());
     delays.max().unwrap_or(0)
 }
 
 /// The sum of one tally over all loops.
-pub(crate) fn sum(shared: &Shared, of: impl Fn(&LoopMetrics) -> &LoopCounter) -> u64 {
-    let lanes = shared.lanes.iter();
+pub(crate) fn sum(parts: &NodeParts, of: impl Fn(&LoopMetrics) -> &LoopCounter) -> u64 {
+    let lanes = parts.lanes.iter();
     lanes.map(|lane| of(&lane.metrics).read()).sum()
 }
 

@@ -116,8 +116,8 @@ impl Connection {
         let bytes = Bytes::from(bytes);
         let until_us = self.in_front.deadline_us(entity.timeout_ms);
         loop {
-            let value = SentValue::Whole(&bytes);
-            let begun = self.begin(&entity, terms, key.as_stored(), value, &mut room, watch);
+            let sent = SentValue::Whole(&bytes);
+            let begun = self.begin(&entity, terms, key.as_stored(), sent, &mut room, watch);
             let Err(cause) = begun else {
                 return Ok(Ok(()));
             };

@@ -47,7 +47,13 @@ impl Connection {
                 return Some(self.refuse(head, &refusal));
             }
         };
-        if let Some(used) = &used
+        // A batch is as many requests as it has items: each counts when it comes.
+        if let (Some(used), Some(Route::Batch(_))) = (&used, route) {
+            if !self.in_front.is_admitted {
+                self.in_front.is_admitted = true;
+                used.charge(head.consumed as u64, self.lane.now_ns());
+            }
+        } else if let Some(used) = &used
             && !self.in_front.is_admitted
         {
             let body_bytes = match head.body {
@@ -70,7 +76,7 @@ impl Connection {
             used.charge(head.consumed as u64 + body_bytes, self.lane.now_ns());
         }
         self.socket.count_by(used);
-        if let (Some(Route::Tokens(entity)), Some(_)) = (route, &self.lane.shared.audit)
+        if let (Some(Route::Tokens(entity)), Some(_)) = (route, &self.lane.parts.border.audit)
             && entity.op == EntityOp::Put
             && !self.has_waiting()
         {
@@ -86,7 +92,7 @@ impl Connection {
         let source = self.socket.source();
         let who = denied.who();
         let refusal = rights.refuse(denied, source, self.lane.now_us());
-        let audit = self.lane.shared.audit.as_deref();
+        let audit = self.lane.parts.border.audit.as_deref();
         audit::note_login(audit, who, (source, Port::Data), what, &refusal);
         refusal
     }
@@ -97,7 +103,7 @@ impl Connection {
         head: &Head<'_>,
         route: impl FnOnce() -> Route,
     ) -> Option<StandingLogin> {
-        let rights = self.lane.shared.rights.as_ref();
+        let rights = self.lane.parts.border.rights.as_ref();
         rights.map(|_| StandingLogin::of(head.authorization, route()))
     }
 
@@ -107,7 +113,7 @@ impl Connection {
         login: Option<&StandingLogin>,
         stored_key: &[u8],
     ) -> Result<(), Refusal> {
-        let (Some(login), Some(rights)) = (login, &self.lane.shared.rights) else {
+        let (Some(login), Some(rights)) = (login, &self.lane.parts.border.rights) else {
             return Ok(());
         };
         let names = self.names.at(self.lane.wall_ms());
@@ -115,9 +121,42 @@ impl Connection {
         judged.map_err(|denied| self.deny(rights, denied, || login.what().to_owned()))
     }
 
+    /// Checks the right to an item of a batch, and its quota. `bytes`: of its value, and of the
+    /// item.
+    ///
+    /// An item that is none counts as a request, too: `route` is the batch's then.
+    pub(super) fn judge_item(
+        &mut self,
+        login: Option<&StandingLogin>,
+        route: Route,
+        stored_key: &[u8],
+        bytes: (usize, usize),
+    ) -> Result<(), Refusal> {
+        let (Some(login), Some(rights)) = (login, &self.lane.parts.border.rights) else {
+            return Ok(());
+        };
+        let names = self.names.at(self.lane.wall_ms());
+        let judged = rights.judge_item(login, names, &route, stored_key);
+        let used =
+            judged.map_err(|denied| self.deny(rights, denied, || login.what().to_owned()))?;
+        if let Some(used) = &used {
+            let (value_bytes, item_bytes) = (bytes.0 as u64, bytes.1 as u64);
+            let now_ns = self.lane.now_ns();
+            let stores = matches!(&route, Route::Entity(it) if it.op == EntityOp::Put);
+            let stores = stores.then_some(value_bytes);
+            if let Err((kind, refusal)) = used.admit(stores, now_ns) {
+                used.count_refusal(kind);
+                return Err(refusal);
+            }
+            used.charge(item_bytes, now_ns);
+        }
+        self.socket.count_by(used);
+        Ok(())
+    }
+
     /// Notes that a program was not let in as a member.
     pub(super) fn note_stranger(&self, what: &'static str, refusal: &Refusal) {
-        if let Some(audit) = &self.lane.shared.audit
+        if let Some(audit) = &self.lane.parts.border.audit
             && matches!(refusal.code, "cluster-secret" | "peer-identity")
             && audit.takes_failure()
         {
@@ -134,7 +173,7 @@ impl Connection {
         let parsed = TokenTable::parse(bytes);
         let parsed = parsed.and_then(|table| table.check_names().map(|()| table));
         let table = parsed.map_err(|sentence| Refusal::new(400, "bad-tokens", sentence))?;
-        let desk = self.lane.shared.front.as_ref();
+        let desk = self.lane.parts.front.as_ref();
         desk.map_or(Ok(()), |desk| desk.check_table(&table))
     }
 }

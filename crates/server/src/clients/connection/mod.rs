@@ -6,7 +6,7 @@
 //! step: all requests in the buffer ► NextWait ┬─ Read ───┘   flush first: one write per batch
 //!                                           ├─ Outcomes    operations wait for their ends, together
 //!                                           ├─ Resume      a read waits for the disk, alone
-//!                                           ├─ Body, Discard, Scan, Pause
+//!                                           ├─ Body, Discard, Scan, Batch, Watch, Pause
 //!                                           └─ Close
 //! ```
 //!
@@ -17,16 +17,18 @@
 //! 3. While answers wait for the client to read, nothing more is parsed and nothing more is read.
 //! 4. A request counts from its last byte on: a client that hangs up inside a body changed nothing.
 //!
-//! Not here: the meaning of requests (`requests.rs`), scans (`scan.rs`), the socket (`socket.rs` of
-//! the crate), carrying out operations (`backend.rs`).
+//! Not here: the meaning of requests (`requests.rs`), scans (`scan.rs`), watches (`watch.rs`), the
+//! socket (`socket.rs` of the crate), carrying out operations (`backend.rs`).
 //! See: docs/api.md, docs/overload.md.
 
+mod batch;
 mod in_front;
 mod late_body;
 mod login;
 mod refused;
 mod requests;
 mod scan;
+mod watch;
 
 use self::in_front::RequestInFront;
 use crate::audit::AuditEvent;
@@ -50,7 +52,7 @@ use crate::waiting::status;
 use dendra_wire::Refusal;
 use dendra_wire::http::ConnectionFate as Persistence;
 use dendra_wire::http::response::{PageLines, Style};
-use dendra_wire::route::Scan as Query;
+use dendra_wire::route::{BatchTerms, Scan as Query, WatchQuery};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -76,6 +78,10 @@ enum NextWait {
     Resume(Box<PendingOperation>),
     /// A scan, from its first to its last chunk.
     Scan(Box<PendingScan>),
+    /// A batch, from its first to its last item.
+    Batch(Box<PendingBatch>),
+    /// A watch, from its head to its end.
+    Watch(Box<PendingWatch>),
     /// A peer's link begins behind the answer that is formed.
     Link(Box<PendingLink>),
     /// The loop's node, for a peer that asks over plain HTTP.
@@ -99,6 +105,24 @@ struct PendingScan {
     began_ns: u64,
     deadline_us: u64,
     watch: Watch,
+}
+
+/// A batch that was asked for.
+struct PendingBatch {
+    login: Option<StandingLogin>,
+    batch: BatchTerms,
+    style: Style,
+    reader: BodyReader,
+    expects_continue: bool,
+    began_ns: u64,
+}
+
+/// A watch that was asked for.
+struct PendingWatch {
+    login: Option<StandingLogin>,
+    query: WatchQuery,
+    style: Style,
+    began_ns: u64,
 }
 
 /// One connection.
@@ -138,8 +162,8 @@ pub(crate) fn spawn(guard: ConnectionGuard, seat: Rc<Seat>, source: IpAddr, stre
         } else {
             live(guard, seat, source, stream, None).await
         };
-        if let Some((link, stream, rest, guard)) = link {
-            Box::pin(peers::serve(lane, link, stream, rest, guard)).await;
+        if let Some((link, peer_stream, rest, peer_guard)) = link {
+            Box::pin(peers::serve(lane, link, peer_stream, rest, peer_guard)).await;
         }
     });
 }
@@ -155,7 +179,7 @@ async fn live_beyond(
     stream: TcpStream,
 ) -> Option<OpenedLink> {
     let lane = Rc::clone(&guard.lane);
-    let place = lane.beyond.enter();
+    let place = lane.rooms.beyond.enter();
     let living = live(guard, seat, source, stream, Some(place.number()));
     place.unless_evicted(living).await.ok().flatten()
 }
@@ -169,7 +193,7 @@ async fn live(
     beyond: Option<u64>,
 ) -> Option<OpenedLink> {
     let lane = Rc::clone(&guard.lane);
-    let stream = match &lane.shared.tls {
+    let stream = match &lane.parts.border.tls {
         None => ByteStream::Clear(stream),
         Some(tls) => match Box::pin(doorway::enter(&lane, &seat, source, tls, stream)).await {
             Ok(stream) => stream,
@@ -200,7 +224,7 @@ async fn serve(
     stream: ByteStream,
     beyond: Option<u64>,
 ) -> Result<(PendingLink, ByteStream, Vec<u8>), ByteStream> {
-    let names = match lane.shared.rights {
+    let names = match lane.parts.border.rights {
         Some(_) => ShownNames::of(&stream),
         None => ShownNames::default(),
     };
@@ -224,8 +248,8 @@ async fn serve(
     connection.note_token_change(0);
     match connection.link {
         Some(link) => {
-            let (stream, rest) = connection.socket.into_link();
-            Ok((*link, stream, rest))
+            let (of_link, rest) = connection.socket.into_link();
+            Ok((*link, of_link, rest))
         }
         None => Err(connection.socket.close(end, connection.linger).await),
     }
@@ -260,6 +284,8 @@ impl Connection {
                 NextWait::Discard(body) => Box::pin(body::discard(&mut self.socket, *body)).await,
                 NextWait::Resume(read) => Box::pin(self.resume(*read)).await,
                 NextWait::Scan(scan) => Box::pin(self.stream(*scan)).await,
+                NextWait::Batch(batch) => Box::pin(self.carry_out(*batch)).await,
+                NextWait::Watch(watch) => Box::pin(self.follow(*watch)).await,
                 NextWait::PeerAsk(ask) => Box::pin(self.answer_peer(*ask)).await,
                 NextWait::Link(link) => match self.socket.flush().await {
                     Ok(()) => {
@@ -408,6 +434,15 @@ impl Connection {
 
     /// Waits for the ends of everything in `pending`, and forms the answers.
     async fn wait(&mut self) -> Result<(), ConnectionEnd> {
+        self.wait_between(&mut |_, _| {}).await
+    }
+
+    /// Waits like `wait`. `between` may append to the answers: it is called in front of each with
+    /// the number of those that are formed, and behind the last one.
+    async fn wait_between(
+        &mut self,
+        between: &mut dyn FnMut(usize, &mut Vec<u8>),
+    ) -> Result<(), ConnectionEnd> {
         let _held = self.socket.hold_input();
         let waited = self.backend.wait(&mut self.socket, &self.pending).await?;
         let now_ns = self.lane.now_ns();
@@ -421,22 +456,25 @@ impl Connection {
         } = self;
         let metrics = lane.metrics();
         let mut last_status = 0;
-        for (place, mut pending) in pending.drain(..).enumerate() {
-            backend.note_wait(lane, &mut pending);
+        let count = pending.len();
+        for (place, mut operation) in pending.drain(..).enumerate() {
+            between(place, socket.out());
+            backend.note_wait(lane, &mut operation);
             let mut answers = Answers {
                 lane,
                 backend,
                 out: socket.out(),
             };
-            let status = answers.answer(&pending, seat.take(place));
-            pending
+            let status = answers.answer(&operation, seat.take(place));
+            operation
                 .watch
-                .lap(&metrics.stages, pending.op, RequestStage::Form);
-            socket.add_unsent(pending.op, pending.watch);
-            let took_ns = now_ns.saturating_sub(pending.began_ns);
-            metrics.note(pending.op, status, took_ns);
+                .lap(&metrics.stages, operation.op, RequestStage::Form);
+            socket.add_unsent(operation.op, operation.watch);
+            let took_ns = now_ns.saturating_sub(operation.began_ns);
+            metrics.note(operation.op, status, took_ns);
             last_status = status;
         }
+        between(count, socket.out());
         seat.next_round();
         // It waits alone.
         self.note_token_change(last_status);
@@ -489,7 +527,7 @@ impl Connection {
     /// The replacement of the table of tokens ended with this status; 0 = it is not known how.
     fn note_token_change(&mut self, status: u16) {
         if let Some(event) = self.token_change.take()
-            && let Some(audit) = &self.lane.shared.audit
+            && let Some(audit) = &self.lane.parts.border.audit
         {
             audit.note(event.ending(status));
         }

@@ -125,7 +125,8 @@ fn op_of(head: &Head<'_>) -> OpLabel {
         (b"/v0/entity", Method::Get | Method::Head) => OpLabel::Get,
         (b"/v0/entity", Method::Put) => OpLabel::Put,
         (b"/v0/entity", Method::Delete) => OpLabel::Delete,
-        (b"/v0/entities", _) => OpLabel::Scan,
+        (b"/v0/touch", Method::Post) => OpLabel::Touch,
+        (b"/v0/entities" | b"/v0/count", _) => OpLabel::Scan,
         (b"/v0/status", _) => OpLabel::Status,
         _ => OpLabel::Other,
     }

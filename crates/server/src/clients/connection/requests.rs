@@ -3,8 +3,10 @@
 //! ```text
 //! bytes ─► parse_head ─► route ─┬─ GET, HEAD  ─► backend ─► answer, pending, or NextWait::Resume
 //!                               ├─ PUT        ─► body here? ─► backend, or NextWait::Body
-//!                               ├─ DELETE     ─► backend
+//!                               ├─ DELETE, touch ─► backend
 //!                               ├─ scan       ─► NextWait::Scan
+//!                               ├─ batch      ─► NextWait::Batch
+//!                               ├─ watch      ─► NextWait::Watch
 //!                               └─ status     ─► answer
 //! ```
 //!
@@ -18,14 +20,14 @@
 //! See: docs/api.md, crate `wire`.
 
 use super::login::{PEER_PATHS, is_guarded, no_tokens};
-use super::{Connection, FrontStep, NextWait, PendingScan};
+use super::{Connection, FrontStep, NextWait, PendingBatch, PendingScan, PendingWatch};
 use crate::clients::answers::{self, Answers};
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
-use crate::event_loop::shared::Phase;
 use crate::exchange::body::{BodyReader, Inflow, PendingBody};
 use crate::measure::metrics::{OpLabel, RefusalCause};
 use crate::measure::stages::{RequestStage, Watch};
 use crate::peers;
+use crate::phase::Phase;
 use crate::retry_after::retry_after_s;
 use crate::waiting::room::Room;
 use crate::waiting::status::AnswerTerms;
@@ -34,12 +36,16 @@ use dendra_node::{Admission, Class};
 use dendra_wire::hosts::Sender;
 use dendra_wire::http::response::{self, Style};
 use dendra_wire::http::{Body, Head, Limits, Parsed, parse_head};
+use dendra_wire::limits::BATCH_BYTES_MAX;
 use dendra_wire::route::{Entity, Route, is_tokens};
 use dendra_wire::{EntityOp, Refusal, route};
 use std::rc::Rc;
 
-/// `/v0/entity` and `/v0/entities`: requests of clients of the data, not of members or probes.
-const DATA_PATHS: &[u8] = b"/v0/entit";
+/// Is it a request of a client of the data, not of a member or a probe?
+fn is_data_path(path: &[u8]) -> bool {
+    let others: [&[u8]; 4] = [b"/v0/count", b"/v0/touch", b"/v0/batch", b"/v0/watch"];
+    path.starts_with(b"/v0/entit") || others.contains(&path)
+}
 
 impl Connection {
     /// Handles the request at the front of `input`.
@@ -72,7 +78,7 @@ impl Connection {
             return self.turn_away_beyond(head);
         }
         let sender = Sender::from(head);
-        let hosts = &lane.shared.hosts;
+        let hosts = &lane.parts.hosts;
         let checked = hosts.check_host(&sender);
         self.page = None;
         match checked.and_then(|()| hosts.judge_page(&sender)) {
@@ -82,17 +88,17 @@ impl Connection {
         if head.is_preflight && self.page.is_some() && head.body == Body::None {
             return self.answer_preflight(head);
         }
-        if self.socket.is_called_to_refuse() && head.path.starts_with(DATA_PATHS) {
+        if self.socket.is_called_to_refuse() && is_data_path(head.path) {
             let refused = self.turn_away(head, RefusalCause::Delay);
             if refused.0 > 0 {
                 self.socket.note_refused();
             }
             return refused;
         }
-        let mut key = lane.key.borrow_mut();
+        let mut key = lane.buffers.key.borrow_mut();
         let routed = route(head, &lane.routes(), &mut key);
         let stored_key = key.as_stored();
-        if let Some(rights) = &lane.shared.rights
+        if let Some(rights) = &lane.parts.border.rights
             && is_guarded(head.path)
         {
             let route = routed.as_ref().ok();
@@ -101,16 +107,19 @@ impl Connection {
             }
         }
         let routed = routed.and_then(|route| match route {
-            Route::Tokens(entity) if lane.shared.rights.is_some() => Ok(Route::Entity(entity)),
+            Route::Tokens(entity) if lane.parts.border.rights.is_some() => {
+                Ok(Route::Entity(entity))
+            }
             Route::Tokens(_) => Err(no_tokens()),
             route => Ok(route),
         });
         let is_write = matches!(
             routed,
-            Ok(Route::Entity(Entity {
-                op: EntityOp::Put | EntityOp::Delete,
-                ..
-            }))
+            Ok(Route::Batch(_)
+                | Route::Entity(Entity {
+                    op: EntityOp::Put | EntityOp::Delete | EntityOp::Touch,
+                    ..
+                }))
         );
         if self.has_waiting() {
             let may_join = self.token_change.is_none()
@@ -126,13 +135,16 @@ impl Connection {
                 return self.those_in_front();
             }
         }
-        let is_of_data = matches!(routed, Ok(Route::Entity(_) | Route::Entities(_)));
-        if is_of_data && lane.shared.import.is_under_way() {
+        let is_of_data = matches!(
+            routed,
+            Ok(Route::Entity(_) | Route::Entities(_) | Route::Batch(_) | Route::Watch(_))
+        );
+        if is_of_data && lane.parts.store.import.is_under_way() {
             let reason = "a restore is under way, and a part of the records is not here yet: \
                           repeat its command to end it, or start with an empty folder";
             return self.refuse(head, &Refusal::not_serving(reason, retry_after_s()));
         }
-        if (is_of_data || is_write) && lane.shared.engine.lost().is_some() {
+        if (is_of_data || is_write) && lane.parts.store.engine.lost().is_some() {
             let reason = "the data folder of this node was removed, moved or replaced, and the node stops: ask another one";
             return self.refuse(head, &Refusal::not_serving(reason, retry_after_s()));
         }
@@ -143,6 +155,8 @@ impl Connection {
         let timeout_ms = match &routed {
             Ok(Route::Entity(entity)) => Some(entity.timeout_ms),
             Ok(Route::Entities(scan)) => Some(scan.timeout_ms),
+            Ok(Route::Batch(batch)) => Some(batch.timeout_ms),
+            Ok(Route::Watch(query)) => Some(query.timeout_ms),
             _ => None,
         };
         if timeout_ms.is_some_and(|ms| self.is_late(ms, whole_len(head, rest).is_some())) {
@@ -186,7 +200,12 @@ impl Connection {
                 }
             }
             EntityOp::Put => self.put(head, rest, entity, terms, stored_key, watch),
-            EntityOp::Delete => self.delete(head, entity, terms, stored_key, watch),
+            EntityOp::Delete => {
+                self.write_without_body(Class::Delete, head, entity, terms, stored_key, watch)
+            }
+            EntityOp::Touch => {
+                self.write_without_body(Class::Write, head, entity, terms, stored_key, watch)
+            }
         }
     }
 
@@ -217,6 +236,31 @@ impl Connection {
                 };
                 (head.consumed, Some(NextWait::Scan(Box::new(scan))))
             }
+            Route::Watch(query) => {
+                self.end_if(style);
+                let pending = PendingWatch {
+                    login: self.standing(head, || Route::Watch(query.clone())),
+                    query: *query,
+                    style,
+                    began_ns: self.in_front.began_ns(),
+                };
+                (head.consumed, Some(NextWait::Watch(Box::new(pending))))
+            }
+            Route::Batch(batch) => {
+                let pending = PendingBatch {
+                    login: self.standing(head, || Route::Batch(batch)),
+                    batch,
+                    style,
+                    reader: match head.body {
+                        Body::None => BodyReader::of_length(0),
+                        Body::Length(length) => BodyReader::of_length(length),
+                        Body::Chunked => BodyReader::chunked(BATCH_BYTES_MAX),
+                    },
+                    expects_continue: head.expects_continue(),
+                    began_ns: self.in_front.began_ns(),
+                };
+                (head.consumed, Some(NextWait::Batch(Box::new(pending))))
+            }
             Route::Status => {
                 self.answer_status(style);
                 self.end_if(style);
@@ -244,7 +288,7 @@ impl Connection {
                 Ok((taken, ask)) => {
                     self.socket.mark_as_peer();
                     if let Some(number) = self.beyond {
-                        lane.beyond.prove(number);
+                        lane.rooms.beyond.prove(number);
                     }
                     let next = NextWait::PeerAsk(Box::new(ask));
                     (head.consumed + taken, Some(next))
@@ -286,7 +330,7 @@ impl Connection {
 
     fn answer_status(&mut self, style: Style) {
         let phase = self.lane.phase();
-        let is_restoring = self.lane.shared.import.is_under_way();
+        let is_restoring = self.lane.parts.store.import.is_under_way();
         let serves = phase == Phase::Serving && !is_restoring;
         let status = if serves { 200 } else { 503 };
         let page = match phase {
@@ -359,7 +403,7 @@ impl Connection {
                 let bytes = length as usize;
                 let lane = &self.lane;
                 let share = self.backend.value_share(lane);
-                if !lane.bytes.has_place(bytes)
+                if !lane.rooms.bytes.has_place(bytes)
                     || share.is_some_and(|share| !share.has_place(bytes))
                 {
                     return self.turn_away(head, RefusalCause::Bytes);
@@ -371,14 +415,14 @@ impl Connection {
         self.forgo_if_called();
         let login = self.standing(head, || {
             if is_tokens(stored_key) {
-                Route::Tokens(*entity)
+                Route::Tokens(entity.clone())
             } else {
-                Route::Entity(*entity)
+                Route::Entity(entity.clone())
             }
         });
         let body = PendingBody {
             login,
-            entity: *entity,
+            entity: entity.clone(),
             terms,
             key: Key::user(&stored_key[1..]),
             body: Inflow::new(reader, self.backend.value_share(&self.lane).cloned()),
@@ -389,15 +433,16 @@ impl Connection {
         (head.consumed, Some(NextWait::Body(Box::new(body))))
     }
 
-    fn delete(
+    fn write_without_body(
         &mut self,
+        class: Class,
         head: &Head<'_>,
         entity: &Entity,
         terms: AnswerTerms,
         stored_key: &[u8],
         watch: Watch,
     ) -> FrontStep {
-        match self.backend.admit(&self.lane, Class::Delete) {
+        match self.backend.admit(&self.lane, class) {
             Admission::Refused { refusal } => {
                 return self.line_up_or_turn_away(head, refusal.into(), 0, entity);
             }
@@ -418,7 +463,7 @@ impl Connection {
     }
 
     /// How long a write of `bytes` waits before it is let in; `None` = it is let in.
-    fn pause_us(&mut self, admission: Admission, bytes: Option<u64>) -> Option<u64> {
+    pub(super) fn pause_us(&mut self, admission: Admission, bytes: Option<u64>) -> Option<u64> {
         let us = match admission {
             Admission::Delayed { us } if !self.in_front.has_paused => self.lane.delay_us(us, bytes),
             _ => 0,
@@ -431,7 +476,7 @@ impl Connection {
 
     /// Calls the next write, if this one was called out of the line for the log and pushes none
     /// now.
-    fn forgo_if_called(&self) {
+    pub(super) fn forgo_if_called(&self) {
         if self.in_front.in_line_by.is_some() {
             self.lane.forgo_log();
         }
@@ -480,18 +525,18 @@ impl Connection {
             room,
             deadline_us,
         };
-        let (condition, out) = (entity.condition, socket.out());
+        let (condition, out) = (&entity.condition, socket.out());
         let begun = backend.begin(lane, request, &mut watch, |cell| {
             answers::show(lane, out, condition, &terms, stored_key, cell)
         })?;
-        let pending = |held: Held, watch: Watch| PendingOperation {
+        let pending = |held: Held, running: Watch| PendingOperation {
             op,
             terms,
-            condition,
+            condition: condition.clone(),
             wants_current: entity.wants_current,
             began_ns: in_front.began_ns(),
             deadline_us,
-            watch,
+            watch: running,
             held,
         };
         let status = match begun {
@@ -505,12 +550,12 @@ impl Connection {
                 answers.answer(&pending(Held::default(), watch), Some(finished))
             }
             Begun::Waits(held) => {
-                let begun = pending(held, watch);
+                let operation = pending(held, watch);
                 if self.pending.capacity() == 0 {
                     // As in the seat: most connections wait for one at a time.
                     self.pending.reserve_exact(1);
                 }
-                self.pending.push(begun);
+                self.pending.push(operation);
                 return Ok(None);
             }
             Begun::Blocks(held) => {
@@ -534,10 +579,12 @@ fn whole_len(head: &Head<'_>, rest: &[u8]) -> Option<usize> {
     }
 }
 
-fn op_of_entity(op: EntityOp) -> OpLabel {
+/// The label of an operation on one key.
+pub(super) fn op_of_entity(op: EntityOp) -> OpLabel {
     match op {
         EntityOp::Get | EntityOp::Head => OpLabel::Get,
         EntityOp::Put => OpLabel::Put,
         EntityOp::Delete => OpLabel::Delete,
+        EntityOp::Touch => OpLabel::Touch,
     }
 }

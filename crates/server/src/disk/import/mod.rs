@@ -591,7 +591,7 @@ impl Import {
         match outcome {
             WriteOutcome::Applied { .. } => {}
             WriteOutcome::NoRoom => outcomes.worst = Some(NotImported::DiskFull),
-            WriteOutcome::GuardFailed { .. } | WriteOutcome::NotApplied => {
+            WriteOutcome::GuardFailed { .. } | WriteOutcome::NotApplied | WriteOutcome::Crowded => {
                 outcomes.worst.get_or_insert(NotImported::Busy);
             }
         }

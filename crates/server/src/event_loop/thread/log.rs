@@ -23,16 +23,17 @@
 //! Not here: the log thread (`disk/wal_thread.rs`), the turn that commits (`mod.rs`).
 //! See: docs/overload.md.
 
-use super::{EventLoop, RECORD_HEAD_BYTES_MAX, Target, WaitingOrder};
+use super::{EventLoop, Target};
 use crate::disk::orders::Cancelled;
 use crate::disk::{orders, wal_thread};
-use crate::event_loop::mailbox::LoopEvent;
+use crate::event_loop::write_lines::{RECORD_HEAD_BYTES_MAX, WaitingOrder};
+use crate::lanes::mailbox::LoopEvent;
 use crate::limits;
 use crate::measure::metrics::RefusalCause;
 use crate::waiting::seat::Seat;
-use dendra_base::{CellRef, Key};
+use dendra_base::{CellRef, Key, Touch};
 use dendra_engine::{Batch, Durability, Guard, Submitted, WriteOutcome};
-use dendra_node::admission::line::{BatchState, WritePlace};
+use dendra_node::admission::line::WritePlace;
 use dendra_node::step::{Event, StoreTicket};
 use dendra_node::{LineOf, WriteLine, WriteRoom, WriteSize};
 use std::future::poll_fn;
@@ -48,7 +49,7 @@ struct LogPlace<'a> {
 
 impl Drop for LogPlace<'_> {
     fn drop(&mut self) {
-        let _seat = self.lane.log_line.borrow_mut().leave(self.place);
+        let _seat = self.lane.lines.clients.borrow_mut().leave(self.place);
         self.lane.call_next_in_line();
     }
 }
@@ -97,13 +98,43 @@ impl EventLoop {
         guard: Guard,
     ) -> Result<(), RefusalCause> {
         self.make_batch_room(stored_key, cell)?;
-        let permit = self.hold_request(seat).ok_or(RefusalCause::Requests)?;
+        let permit = self
+            .rooms
+            .hold_request(seat)
+            .ok_or(RefusalCause::Requests)?;
         let target = Target::Seat {
             seat: Rc::clone(seat),
             round: seat.round(),
             place: seat.expect(),
         };
-        self.push(self.ticket(target, permit), stored_key, cell, guard);
+        self.push(self.waiters.ticket(target, permit), stored_key, cell, guard);
+        Ok(())
+    }
+
+    /// Puts a touch into this turn's batch, like `push_write`.
+    pub(crate) fn push_touch(
+        &self,
+        seat: &Rc<Seat>,
+        stored_key: &[u8],
+        touch: &Touch,
+        guard: Guard,
+    ) -> Result<(), RefusalCause> {
+        self.make_batch_room(stored_key, &touch.with(b""))?;
+        let permit = self
+            .rooms
+            .hold_request(seat)
+            .ok_or(RefusalCause::Requests)?;
+        let target = Target::Seat {
+            seat: Rc::clone(seat),
+            round: seat.round(),
+            place: seat.expect(),
+        };
+        let token = wal_thread::token(self.index, self.waiters.ticket(target, permit));
+        let mut batch = self.batch.batch.borrow_mut();
+        batch
+            .push_touch(token, stored_key, touch, guard, self.wall_ms())
+            .expect("checked before there was a ticket");
+        self.batch.due.ring();
         Ok(())
     }
 
@@ -121,8 +152,8 @@ impl EventLoop {
         if !self.find_batch_room(record_bytes(stored_key, cell)) {
             return Err(RefusalCause::LogQueue);
         }
-        let permit = self.hold_order().ok_or(RefusalCause::Requests)?;
-        self.push(self.ticket(target, permit), stored_key, cell, guard);
+        let permit = self.rooms.hold_order().ok_or(RefusalCause::Requests)?;
+        self.push(self.waiters.ticket(target, permit), stored_key, cell, guard);
         Ok(())
     }
 
@@ -137,54 +168,47 @@ impl EventLoop {
         guard: Guard,
     ) -> Result<(), RefusalCause> {
         let record_bytes = RECORD_HEAD_BYTES_MAX + cell.value.len();
-        let size = self.size_of_order(cell.value.len());
+        let size = self.lines.size_of_order(cell.value.len());
         let may_pass = self.may_order_pass(size) && self.find_batch_room(record_bytes);
         // Not in the turn of a client: orders that come all the time would let none have it.
         let is_client_ready = self.is_client_ready();
-        if may_pass && self.is_turn_of(LineOf::Orders, is_client_ready) {
-            self.order_line.borrow_mut().passed(size);
-            self.note_gone(LineOf::Orders, size.bytes, is_client_ready);
+        if may_pass && self.lines.is_turn_of(LineOf::Orders, is_client_ready) {
+            self.lines.orders.borrow_mut().passed(size);
+            self.lines
+                .note_gone(LineOf::Orders, size.bytes, is_client_ready);
             return self.push_order(target, key.as_stored(), &cell.as_ref(), guard);
         }
-        let waiting = self.order_line_bytes.get();
+        let waiting = self.lines.order_bytes();
         if waiting > 0 && waiting + record_bytes > self.order_bytes_max(size) {
             return Err(RefusalCause::LogQueue);
         }
         check(key.as_stored(), &cell.as_ref())?;
-        let permit = self.hold_order().ok_or(RefusalCause::Requests)?;
+        let permit = self.rooms.hold_order().ok_or(RefusalCause::Requests)?;
         let order = WaitingOrder {
-            slot: self.ticket(target, permit),
+            slot: self.waiters.ticket(target, permit),
             key: key.clone(),
             cell: cell.clone(),
             guard,
         };
-        self.order_line_bytes.set(waiting + order.bytes());
-        let _place = self.order_line.borrow_mut().join(size, order);
+        self.lines.join_orders(size, order);
         // In the reserve a small one may let a large one in front of it go.
         self.call_those_in_line();
         Ok(())
     }
 
-    /// The size of an order that has just come, beside those before it.
-    fn size_of_order(&self, bytes: usize) -> WriteSize {
-        let mut sizes = self.order_sizes.borrow_mut();
-        sizes.note(bytes as u64);
-        sizes.size_of(bytes as u64)
-    }
-
     /// May an order that comes now go in front of those that wait?
     fn may_order_pass(&self, size: WriteSize) -> bool {
         if size.is_large {
-            self.pressure.set(self.shared.engine.pressure());
+            self.pressure.set(self.parts.store.engine.pressure());
         }
         let room = self.write_room();
-        let line = self.order_line.borrow();
-        room != WriteRoom::Stopped && line.may_pass(size, room, self.batch_state())
+        let line = self.lines.orders.borrow();
+        room != WriteRoom::Stopped && line.may_pass(size, room, self.batch.state())
     }
 
     /// The bytes in line up to which an order of this size joins it.
     fn order_bytes_max(&self, size: WriteSize) -> usize {
-        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
+        let most = limits::ORDERS_WAITING_BYTES_MAX / self.parts.lanes.len();
         if size.is_large {
             most - most / limits::ORDERS_SMALL_SHARE
         } else {
@@ -195,8 +219,7 @@ impl EventLoop {
     /// Orders in line go into the batch, as far as it has room and it is their turn.
     fn push_orders_in_line(&self) {
         while let Some(order) = self.take_order_in_line() {
-            let waiting = self.order_line_bytes.get() - order.bytes();
-            self.order_line_bytes.set(waiting);
+            self.lines.note_order_left(&order);
             self.push(
                 order.slot,
                 order.key.as_stored(),
@@ -208,20 +231,21 @@ impl EventLoop {
 
     /// The order that goes next, if it may go and the batch has room for it.
     fn take_order_in_line(&self) -> Option<WaitingOrder> {
-        let mut line = self.order_line.borrow_mut();
+        let mut line = self.lines.orders.borrow_mut();
         if line.is_empty() {
             return None;
         }
         // As it is this moment: the bytes of those that went before count.
-        self.pressure.set(self.shared.engine.pressure());
-        let (place, order) = line.next(self.write_room())?;
+        self.pressure.set(self.parts.store.engine.pressure());
+        let (place, first) = line.next(self.write_room())?;
         let is_client_ready = self.is_client_ready();
-        if !self.is_turn_of(LineOf::Orders, is_client_ready) || !self.has_batch_room(order.bytes())
+        if !self.lines.is_turn_of(LineOf::Orders, is_client_ready)
+            || !self.batch.has_room(first.bytes())
         {
             return None;
         }
         let order = line.go(place)?;
-        self.note_gone(
+        self.lines.note_gone(
             LineOf::Orders,
             order.cell.value.len() as u64,
             is_client_ready,
@@ -229,27 +253,12 @@ impl EventLoop {
         Some(order)
     }
 
-    /// May the order go that is next in line, were there no clients? The batch has room for it at
-    /// the next commit.
     fn is_order_ready(&self) -> bool {
-        let line = self.order_line.borrow();
-        !line.is_empty() && line.next(self.write_room()).is_some()
+        self.lines.is_order_ready(|| self.write_room())
     }
 
-    /// May the client's write go that is next in line, were there no orders? The batch has room for
-    /// it at the next commit.
     fn is_client_ready(&self) -> bool {
-        let line = self.log_line.borrow();
-        !line.is_empty() && line.next(self.write_room()).is_some()
-    }
-
-    fn is_turn_of(&self, line: LineOf, is_other_ready: bool) -> bool {
-        self.turns.borrow().may_go(line, is_other_ready)
-    }
-
-    fn note_gone(&self, line: LineOf, bytes: u64, is_other_ready: bool) {
-        let mut turns = self.turns.borrow_mut();
-        turns.went(line, bytes, is_other_ready);
+        self.lines.is_client_ready(|| self.write_room())
     }
 
     /// Takes back orders of the node that have not begun: reads in the store queue, writes in line.
@@ -258,41 +267,33 @@ impl EventLoop {
         tickets.sort_unstable();
         let is_told = |ticket: &StoreTicket| tickets.binary_search(ticket).is_ok();
         let is_wanted = |target: &Target| matches!(target, Target::Node(it) if is_told(it));
-        let open = self.tickets.borrow();
+        let open = self.waiters.tickets.borrow();
         let wanted = open.iter().filter(|(_, ticket)| is_wanted(&ticket.target));
         let slots: Vec<u32> = wanted.map(|(slot, _)| slot as u32).collect();
         drop(open);
-        let mut taken: Vec<(u32, Cancelled)> = Vec::new();
-        let mut line = self.order_line.borrow_mut();
-        let is_named = |order: &WaitingOrder| slots.binary_search(&order.slot).is_ok();
-        let named = line.iter().filter(|(_, order)| is_named(order));
-        let places: Vec<WritePlace> = named.map(|(place, _)| place).collect();
-        for order in places.into_iter().filter_map(|place| line.leave(place)) {
-            let bytes = &self.order_line_bytes;
-            bytes.set(bytes.get() - order.bytes());
-            taken.push((order.slot, Cancelled::Write));
-        }
-        drop(line);
-        let jobs = self.shared.pool.take_back(self.index, &slots);
+        let orders = self.lines.cancel_orders(&slots);
+        let named = orders.iter().map(|order| (order.slot, Cancelled::Write));
+        let mut taken: Vec<(u32, Cancelled)> = named.collect();
+        let jobs = self.parts.store.pool.take_back(self.index, &slots);
         taken.extend(
             jobs.iter()
                 .map(|job| (job.slot, Cancelled::from(&job.work))),
         );
         self.metrics().cancelled.add(taken.len() as u64);
-        let event = |(slot, kind)| match self.take_ticket(slot).target {
+        let event = |(slot, kind)| match self.waiters.take_ticket(slot).target {
             Target::Node(ticket) => Some(orders::cancelled(ticket, kind)),
-            Target::Seat { .. } | Target::Cover(_) => None,
+            Target::Seat { .. } | Target::Cover(_) | Target::Watch(_) => None,
         };
         taken.into_iter().filter_map(event).collect()
     }
 
     fn push(&self, slot: u32, stored_key: &[u8], cell: &CellRef<'_>, guard: Guard) {
         let token = wal_thread::token(self.index, slot);
-        let mut batch = self.batch.borrow_mut();
+        let mut batch = self.batch.batch.borrow_mut();
         batch
             .push(token, stored_key, cell, guard, self.wall_ms())
             .expect("checked before there was a ticket");
-        self.commit_due.ring();
+        self.batch.due.ring();
     }
 
     /// Waits until `until_us` for room in the batch, and for an engine that is not behind. Returns
@@ -304,17 +305,20 @@ impl EventLoop {
         until_us: u64,
     ) -> bool {
         let bytes = value_len + RECORD_HEAD_BYTES_MAX;
-        let size = self.size_of_write(value_len);
+        let size = self.lines.size_of_write(value_len);
         let room = self.write_room();
-        let place = join(&mut self.log_line.borrow_mut(), size, seat, room);
+        let place = join(&mut self.lines.clients.borrow_mut(), size, seat, room);
         let in_line = LogPlace { lane: self, place };
         seat.arm(until_us);
         let is_there = poll_fn(|cx| {
             let is_next = self.is_next_in_log_line(place, size)
-                && self.is_turn_of(LineOf::Clients, self.is_order_ready());
+                && self
+                    .lines
+                    .is_turn_of(LineOf::Clients, self.is_order_ready());
             if is_next && self.find_batch_room(bytes) {
-                self.note_gone(LineOf::Clients, size.bytes, self.is_order_ready());
-                let _seat = self.log_line.borrow_mut().go(place);
+                self.lines
+                    .note_gone(LineOf::Clients, size.bytes, self.is_order_ready());
+                let _seat = self.lines.clients.borrow_mut().go(place);
                 return Poll::Ready(true);
             }
             if seat.is_late() || self.is_poisoned() {
@@ -329,13 +333,13 @@ impl EventLoop {
         })
         .await;
         drop(in_line);
-        self.is_called.set(is_there);
+        self.lines.is_called.set(is_there);
         is_there
     }
 
     /// The write that was called does not come.
     pub(crate) fn forgo_log(&self) {
-        self.is_called.set(false);
+        self.lines.is_called.set(false);
         self.call_next_in_line();
     }
 
@@ -347,21 +351,25 @@ impl EventLoop {
     }
 
     fn call_orders_in_line(&self) {
-        if !self.order_line.borrow().is_empty() {
-            self.commit_due.ring();
+        if !self.lines.orders.borrow().is_empty() {
+            self.batch.due.ring();
         }
     }
 
     fn call_first_in_log_line(&self) {
-        let line = self.log_line.borrow();
-        if !line.is_empty() && self.is_turn_of(LineOf::Clients, self.is_order_ready()) {
+        let line = self.lines.clients.borrow();
+        if !line.is_empty()
+            && self
+                .lines
+                .is_turn_of(LineOf::Clients, self.is_order_ready())
+        {
             call_first(&line, self.write_room());
         }
     }
 
     fn is_next_in_log_line(&self, place: WritePlace, size: WriteSize) -> bool {
         let room = self.room_for(size);
-        let line = self.log_line.borrow();
+        let line = self.lines.clients.borrow();
         let next = line.next(room);
         next.is_some_and(|(next, _)| next == place)
     }
@@ -383,7 +391,7 @@ impl EventLoop {
         self.handle()
             .waits_for_engine
             .store(true, Ordering::Release);
-        self.pressure.set(self.shared.engine.pressure());
+        self.pressure.set(self.parts.store.engine.pressure());
         WriteRoom::of(self.pressure.get())
     }
 
@@ -392,29 +400,29 @@ impl EventLoop {
     fn room_for(&self, size: WriteSize) -> WriteRoom {
         if size.is_large {
             self.commit();
-            self.pressure.set(self.shared.engine.pressure());
+            self.pressure.set(self.parts.store.engine.pressure());
         }
         self.write_room()
     }
 
     fn find_batch_room(&self, record_bytes: usize) -> bool {
-        self.has_batch_room(record_bytes) || {
+        self.batch.has_room(record_bytes) || {
             // The batch goes now.
             self.commit();
-            self.has_batch_room(record_bytes)
+            self.batch.has_room(record_bytes)
         }
     }
 
     fn make_batch_room(&self, stored_key: &[u8], cell: &CellRef<'_>) -> Result<(), RefusalCause> {
-        let is_called = self.is_called.take();
-        let size = self.size_of_write(cell.value.len());
+        let is_called = self.lines.is_called.take();
+        let size = self.lines.size_of_write(cell.value.len());
         check(stored_key, cell)?;
         // When the log's queue is full, too, the client waits or is refused.
         if (is_called || self.may_pass(size))
             && self.find_batch_room(record_bytes(stored_key, cell))
         {
             if !is_called {
-                self.log_line.borrow_mut().passed(size);
+                self.lines.clients.borrow_mut().passed(size);
             }
             return Ok(());
         }
@@ -432,84 +440,69 @@ impl EventLoop {
 
     /// May a write that comes now go in front of those that wait?
     fn may_pass(&self, size: WriteSize) -> bool {
-        let batch = self.batch_state();
+        let batch = self.batch.state();
         let room = self.room_for(size);
-        self.log_line.borrow().may_pass(size, room, batch)
-    }
-
-    fn batch_state(&self) -> BatchState {
-        if self.batch.borrow().is_empty() {
-            BatchState::Empty
-        } else {
-            BatchState::Begun
-        }
-    }
-
-    fn has_batch_room(&self, record_bytes: usize) -> bool {
-        let batch = self.batch.borrow();
-        batch.is_empty()
-            || (batch.len() < limits::LANE_BATCH_LEN_MAX
-                && batch.bytes().len() + record_bytes <= self.batch_bytes_max)
+        self.lines.clients.borrow().may_pass(size, room, batch)
     }
 
     /// Commits this turn's batch here and now, if this loop commits itself. The outcomes of the
     /// writes are told before it returns, unless other writes are in front of them, or they are
     /// many bytes. `false` when there was no batch to commit, or no room in the log's queue.
     pub(crate) fn commit_at_once(&self) -> bool {
-        if self.shared.settings.durability != Durability::Os || self.batch.borrow().is_empty() {
+        if self.parts.settings.durability != Durability::Os || self.batch.is_empty() {
             return false;
         }
         self.commit();
-        self.batch.borrow().is_empty()
+        self.batch.is_empty()
     }
 
     /// Submits this turn's batch. With durability `os` a batch of few bytes is committed here and
     /// now. The log's own thread writes larger ones, which would hold up the requests of this loop.
     pub(super) fn commit(&self) {
-        let mut batch = self.batch.borrow_mut();
+        let mut batch = self.batch.batch.borrow_mut();
         if batch.is_empty() {
             return;
         }
         let (count, bytes) = (batch.len(), batch.bytes().len() as u64);
-        let submitted = self.shared.engine.submit(&mut batch);
+        let submitted = self.parts.store.engine.submit(&mut batch);
         drop(batch);
         match submitted {
             Ok(submitted) => {
                 self.call_those_in_line();
-                self.shared.poke.note_bytes(bytes);
-                let is_quick = self.shared.settings.durability == Durability::Os
+                self.parts.store.poke.note_bytes(bytes);
+                let is_quick = self.parts.settings.durability == Durability::Os
                     && bytes <= limits::INLINE_COMMIT_BYTES_MAX;
                 match submitted {
                     Submitted::First if is_quick => self.commit_inline(count),
-                    Submitted::First => self.shared.bell.ring(),
+                    Submitted::First => self.parts.store.bell.ring(),
                     Submitted::Behind => {}
                 }
             }
             Err(_full) => {
                 // The flag first: the commit that the ring asks for then finds it.
                 self.handle().waits_for_queue.store(true, Ordering::Release);
-                self.shared.bell.ring();
+                self.parts.store.bell.ring();
             }
         }
-        self.pressure.set(self.shared.engine.pressure());
+        self.pressure.set(self.parts.store.engine.pressure());
     }
 
     fn commit_inline(&self, count: usize) {
-        let mut done = self.done.borrow_mut();
-        match self.shared.engine.try_commit(&mut done) {
-            Ok(true) if done.len() >= count => self.shared.bell.note_commit(),
+        let mut done = self.batch.done.borrow_mut();
+        match self.parts.store.engine.try_commit(&mut done) {
+            Ok(true) if done.len() >= count => self.parts.store.bell.note_commit(),
             // Something older went first, or the log is busy: its own thread does the rest.
-            Ok(true | false) => self.shared.bell.ring(),
+            Ok(true | false) => self.parts.store.bell.ring(),
             Err(error) if error.is_final() => {
-                wal_thread::poison(&self.shared, &error.to_string());
+                wal_thread::poison(&self.parts.store, &error.to_string());
             }
             Err(error) => {
                 tracing::debug!(%error, "the log has no room; the log's own thread tries again");
-                self.shared.bell.ring();
+                self.parts.store.bell.ring();
             }
         }
-        let mut groups = self.groups.borrow_mut();
-        wal_thread::deliver(&self.shared, &mut done, &mut groups, Some(self.index));
+        let mut groups = self.batch.groups.borrow_mut();
+        wal_thread::deliver(&self.parts.store, &mut done, &mut groups, Some(self.index));
         for event in groups[self.index].drain(..) {
             if let LoopEvent::Written { token, outcome } = event {
                 self.take_outcome(wal_thread::token_slot(token), outcome);
@@ -518,14 +511,15 @@ impl EventLoop {
     }
 
     pub(super) fn take_outcome(&self, slot: u32, outcome: WriteOutcome) {
-        match self.take_ticket(slot).target {
+        match self.waiters.take_ticket(slot).target {
             Target::Seat { seat, round, place } if round == seat.round() => {
                 seat.put(place, outcome.into());
             }
             Target::Seat { .. } => {}
-            Target::Node(ticket) => self.tell_node(orders::wrote(ticket, outcome)),
+            Target::Node(ticket) => self.member.tell_node(orders::wrote(ticket, outcome)),
+            Target::Watch(_) => unreachable!("watches do not write"),
             Target::Cover(hlc) => match outcome {
-                WriteOutcome::Applied { .. } => self.tell_node(Event::Covered { hlc }),
+                WriteOutcome::Applied { .. } => self.member.tell_node(Event::Covered { hlc }),
                 _ => self.cover_later(hlc),
             },
         }
@@ -536,6 +530,7 @@ impl EventLoop {
 mod tests {
     use super::*;
     use crate::event_loop::thread::waiting_writes::Wakes;
+    use dendra_node::admission::line::BatchState;
     use std::sync::Arc;
     use std::task::{Context, Waker};
 

@@ -14,49 +14,52 @@
 //! 2. A write that was pushed has a ticket until its outcome came, even when its connection is
 //!    gone. A result for a round that is over is dropped in silence.
 //! 3. All writes of one turn of the loop are one submission.
-//! 4. Requests waiting and bytes held are counted here and never exceed this loop's share.
 //!
-//! Not here: HTTP (`connection/`), accepting (`listener.rs`), committing with durability `sync`
-//! (`wal_thread.rs`).
+//! Not here: the loop's parts (`buffers.rs`, `loop_clock.rs`, `loop_rooms.rs`, `turn_batch.rs`,
+//! `write_lines.rs`), HTTP (`connection/`), accepting (`listener.rs`), committing with durability
+//! `sync` (`wal_thread.rs`).
 //! See: docs/overload.md.
 
 mod log;
+mod watches;
 
-use crate::clock::{self, ClockReading};
-use crate::disk::work::{PoolAnswer, StoreJob, StoreWork};
+use crate::clock;
 use crate::disk::{orders, wal_thread};
+use crate::event_loop::buffers::Buffers;
 use crate::event_loop::delay::{self, Delay};
 use crate::event_loop::giving_way::{self, GivingWay};
-use crate::event_loop::mailbox::LoopEvent;
-use crate::event_loop::shared::{LoopHandle, Phase, Shared};
+use crate::event_loop::loop_clock::LoopClock;
+use crate::event_loop::loop_rooms::{LoopRooms, NO_SOURCE};
+use crate::event_loop::parts::NodeParts;
+use crate::event_loop::turn_batch::TurnBatch;
+use crate::event_loop::watches::{LoopWatches, WatchRead};
+use crate::event_loop::write_lines::WriteLines;
 use crate::front::desk::{FrontDesk, FrontJob, FrontWork};
+use crate::lanes::lane::LoopHandle;
+use crate::lanes::mailbox::LoopEvent;
+use crate::lanes::work::{PoolAnswer, StoreJob, StoreWork};
 use crate::limits;
 use crate::measure::metrics::{LoopMetrics, OpLabel, RefusalCause};
 use crate::measure::profile;
-use crate::measure::stages::{SampleDraw, Watch};
-use crate::peers::{Agent, routes};
+use crate::measure::stages::Watch;
+use crate::member::{Agent, routes};
+use crate::phase::Phase;
 use crate::tls::ByteStream;
 use crate::waiting::connection_gate::ConnectionPlace;
-use crate::waiting::room::Rooms;
 use crate::waiting::seat::{LocalBell, Seat, WakeReason};
-use crate::waiting::source_requests::{RequestPermit, SourceGate};
-use crate::waiting::unproven::Unproven;
-use dendra_base::Key;
+use crate::waiting::source_requests::RequestPermit;
 use dendra_base::Now;
 use dendra_base::peer::Readiness;
-use dendra_engine::{Batch, Guard, Pressure, WriteOutcome};
+use dendra_engine::Pressure;
 use dendra_node::step::{Event, StoreTicket};
-use dendra_node::{
-    Admission, Class, Gate, LineTurns, LocalGate, WriteLine, WriteRoom, WriteSize, WriteSizes,
-};
+use dendra_node::{Admission, Class, WriteRoom};
 use dendra_ownership::{Layout, MemberIndex, Topology};
-use dendra_wire::KeyBuf;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 
@@ -78,6 +81,8 @@ pub(crate) enum Target {
     Node(StoreTicket),
     /// The loop's node: a clock ceiling is durable.
     Cover(u64),
+    /// The watches of a node alone.
+    Watch(WatchRead),
 }
 
 impl Target {
@@ -93,92 +98,109 @@ impl Target {
 
 /// One event loop, seen from its own thread.
 pub(crate) struct EventLoop {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) parts: NodeParts,
     index: usize,
     hooks: &'static LoopHooks,
-    tick: Cell<ClockReading>,
-    draw: SampleDraw,
+    clock: LoopClock,
+    waiters: Waiters,
+    batch: TurnBatch,
+    lines: WriteLines,
+    pressure: Cell<Pressure>,
+    pub(crate) rooms: LoopRooms,
+    pub(crate) buffers: Buffers,
+    member: LoopMember,
+    /// How long requests wait for this loop.
+    pub(crate) delay: Rc<Delay>,
+    /// Reads that come after those of other connections.
+    pub(crate) giving_way: Rc<GivingWay>,
+    closing: ClosingSockets,
+    stage: LoopStage,
+}
+
+/// The receivers of results of other threads.
+#[derive(Default)]
+struct Waiters {
     /// Seats of all connections of the loop.
     seats: RefCell<Slab<Rc<Seat>>>,
     /// Tickets of all results that other threads owe to the loop.
     tickets: RefCell<Slab<Ticket>>,
-    /// The writes of this turn, until they are submitted together.
-    batch: RefCell<Batch>,
-    batch_bytes_max: usize,
-    commit_due: LocalBell,
-    /// Scratch space for the outcomes of a commit that this loop makes itself.
-    done: RefCell<Vec<(u64, WriteOutcome)>>,
-    /// Scratch space for events, by loop.
-    groups: RefCell<Vec<Vec<LoopEvent>>>,
-    pressure: Cell<Pressure>,
-    write_sizes: RefCell<WriteSizes>,
-    requests: Rc<SourceGate>,
-    /// Room for orders of the node: peers do not pass the clients' gate.
-    orders: Rc<LocalGate<Arc<Gate>>>,
-    pub(crate) bytes: Rc<Rooms>,
-    pub(crate) scan_bytes: Rc<Rooms>,
-    pub(crate) value_bytes: Rc<Rooms>,
-    /// Unwanted bytes that may still be read before the next sweep.
-    discard_left: Cell<usize>,
-    /// Orders of the node that wait for room in this loop's batch, and their bytes.
-    order_line: RefCell<WriteLine<WaitingOrder>>,
-    order_line_bytes: Cell<usize>,
-    /// The sizes of the last orders that came, those that wait included.
-    order_sizes: RefCell<WriteSizes>,
-    /// Writes of clients that wait for room in this loop's batch, or until the engine is behind no
-    /// longer.
-    log_line: RefCell<WriteLine<Rc<Seat>>>,
-    /// Which of the two lines goes, when a write of each may.
-    turns: RefCell<LineTurns>,
-    /// The first client was called, and its write comes next.
-    is_called: Cell<bool>,
-    spare_inputs: RefCell<Vec<Vec<u8>>>,
-    spare_outputs: RefCell<Vec<Vec<u8>>>,
+    /// The watches of clients.
+    watches: LoopWatches,
+}
+
+impl Waiters {
+    fn ticket(&self, target: Target, permit: RequestPermit) -> u32 {
+        let ticket = Ticket {
+            target,
+            _permit: permit,
+        };
+        let slot = self.tickets.borrow_mut().insert(ticket);
+        u32::try_from(slot).expect("tickets are bounded by the request gate")
+    }
+
+    fn take_ticket(&self, slot: u32) -> Ticket {
+        self.tickets.borrow_mut().remove(slot as usize)
+    }
+
+    fn tell_all(&self, due: WakeReason) {
+        for (_, seat) in self.seats.borrow().iter() {
+            seat.tell(due);
+        }
+    }
+}
+
+/// The loop's part of a member.
+struct LoopMember {
     /// The node of this loop, in a cluster of more than one.
     agent: Option<Rc<Agent>>,
     /// A clock ceiling that is still to be noted: the log's queue had no room for it.
     uncovered: Cell<Option<u64>>,
     /// The settings that decide about requests.
     routes: Cell<dendra_wire::RequestRules>,
-    /// The key of the request that is looked at: one buffer for all connections of the loop.
-    pub(crate) key: RefCell<KeyBuf>,
+}
+
+impl LoopMember {
+    fn new(parts: &NodeParts, index: usize) -> LoopMember {
+        let settings = &parts.settings;
+        let topology = parts.cluster.as_ref().map(|cluster| cluster.topology());
+        let topology = topology.as_deref();
+        let copies = parts.front.as_ref().map_or(1, |desk| desk.shape.copies);
+        LoopMember {
+            agent: parts.cluster.as_ref().map(|cluster| {
+                let changes = &parts.store.changes;
+                let now_us = clock::monotonic_us();
+                Rc::new(Agent::new(cluster, index, settings, changes, now_us))
+            }),
+            uncovered: Cell::new(None),
+            routes: Cell::new(dendra_wire::RequestRules {
+                nodes: topology.map_or(copies, Topology::live),
+                replication_factor: topology.map_or(copies, Topology::replication_factor),
+                key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
+                value_bytes_max: settings.value_bytes_max as u64,
+            }),
+        }
+    }
+
+    fn tell_node(&self, event: Event) {
+        let agent = self.agent.as_ref();
+        agent.expect("only a node gives orders").post(event);
+    }
+}
+
+/// Sockets that are to be closed; each is a connection of the gate until then.
+#[derive(Default)]
+struct ClosingSockets {
+    sockets: RefCell<Vec<(ByteStream, ConnectionGuard)>>,
+    due: LocalBell,
+}
+
+/// How far the loop is on its way to its end.
+#[derive(Default)]
+struct LoopStage {
     is_draining: Cell<bool>,
     is_poisoned: Cell<bool>,
-    /// Connections in the middle of their TLS handshake.
-    pub(crate) handshakes: Unproven,
-    /// Connections beyond the gate whose other side is not known to be a member.
-    pub(crate) beyond: Unproven,
-    /// How long requests wait for this loop.
-    pub(crate) delay: Rc<Delay>,
-    /// Reads that come after those of other connections.
-    pub(crate) giving_way: Rc<GivingWay>,
-    /// Sockets that are to be closed; each is a connection of the gate until then.
-    ended_sockets: RefCell<Vec<(ByteStream, ConnectionGuard)>>,
-    close_due: LocalBell,
     /// Rung when the loop should end.
     ended: LocalBell,
-}
-
-/// The most bytes of a record besides its value: its key, and the cell's other fields.
-const RECORD_HEAD_BYTES_MAX: usize = dendra_base::limits::STORED_KEY_BYTES_MAX + 128;
-/// Room that is given back at once is free.
-const NO_SOURCE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-
-/// Spare buffers kept for reuse; more than this many are never in use at once without waiting.
-const SPARES_MAX: usize = 16;
-
-/// A write of the node that waits for room in the batch; its ticket is taken.
-struct WaitingOrder {
-    slot: u32,
-    key: Key,
-    cell: dendra_base::Cell,
-    guard: Guard,
-}
-
-impl WaitingOrder {
-    fn bytes(&self) -> usize {
-        RECORD_HEAD_BYTES_MAX + self.cell.value.len()
-    }
 }
 
 /// Functions of the modules above an event loop. The loop calls them, and imports none of them.
@@ -195,13 +217,13 @@ pub(crate) struct LoopHooks {
     pub(crate) begin: fn(&Rc<EventLoop>),
 }
 
-/// Starts the event loop `index` of `shared`, under `hooks`.
+/// Starts the event loop `index` of a node, under `hooks`.
 pub(crate) fn spawn(
-    shared: &Arc<Shared>,
+    parts: &NodeParts,
     index: usize,
     hooks: &'static LoopHooks,
 ) -> std::io::Result<JoinHandle<()>> {
-    let shared = Arc::clone(shared);
+    let (parts, store) = (parts.clone(), Arc::clone(&parts.store));
     std::thread::Builder::new()
         .name(format!("loop-{index}"))
         .spawn(move || {
@@ -210,10 +232,10 @@ pub(crate) fn spawn(
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
             match runtime {
-                Ok(runtime) => runtime.block_on(run(Rc::new(EventLoop::new(shared, index, hooks)))),
+                Ok(runtime) => runtime.block_on(run(Rc::new(EventLoop::new(parts, index, hooks)))),
                 Err(error) => {
                     tracing::error!(%error, "an event loop could not start");
-                    wal_thread::poison(&shared, "an event loop could not start");
+                    wal_thread::poison(&store, "an event loop could not start");
                 }
             }
         })
@@ -233,9 +255,9 @@ async fn run(lane: Rc<EventLoop>) {
         }
         (lane.hooks.turns)(&lane, agent);
     }
-    lane.ended.rung().await;
+    lane.stage.ended.rung().await;
     // They hold the loop that holds them.
-    drop(lane.ended_sockets.take());
+    drop(lane.closing.sockets.take());
 }
 
 async fn pump(lane: Rc<EventLoop>) {
@@ -274,7 +296,7 @@ async fn in_turns<T>(items: impl Iterator<Item = T>, few: usize, mut take: impl 
 
 async fn commit_when_due(lane: Rc<EventLoop>) {
     loop {
-        lane.commit_due.rung().await;
+        lane.batch.due.rung().await;
         lane.commit();
         lane.call_those_in_line();
     }
@@ -284,10 +306,10 @@ async fn commit_when_due(lane: Rc<EventLoop>) {
 /// requests do not wait for.
 async fn close_when_due(lane: Rc<EventLoop>) {
     loop {
-        lane.close_due.rung().await;
-        while !lane.ended_sockets.borrow().is_empty() {
+        lane.closing.due.rung().await;
+        while !lane.closing.sockets.borrow().is_empty() {
             let few = {
-                let mut sockets = lane.ended_sockets.borrow_mut();
+                let mut sockets = lane.closing.sockets.borrow_mut();
                 let left = sockets.len().saturating_sub(limits::CLOSES_A_TURN);
                 sockets.split_off(left)
             };
@@ -303,101 +325,62 @@ async fn sweep(lane: Rc<EventLoop>) {
     loop {
         interval.tick().await;
         lane.refresh();
-        lane.pressure.set(lane.shared.engine.pressure());
-        lane.metrics().requests_held.set(lane.requests.used());
-        lane.metrics().bytes_held.set(lane.bytes.used());
-        lane.metrics()
-            .bytes_waiting
-            .set(lane.bytes.waiting() + lane.scan_bytes.waiting() + lane.value_bytes.waiting());
-        let in_line = lane.log_line.borrow().len();
-        lane.metrics().log_line.set(in_line as u64);
-        let in_line = lane.order_line.borrow().len();
-        lane.metrics().order_line.set(in_line as u64);
-        lane.discard_left.set(limits::DISCARD_BYTES_PER_SWEEP);
-        lane.bytes.sweep();
-        lane.scan_bytes.sweep();
-        lane.value_bytes.sweep();
+        lane.pressure.set(lane.parts.store.engine.pressure());
+        let (metrics, rooms) = (lane.metrics(), &lane.rooms);
+        metrics.requests_held.set(rooms.requests.used());
+        metrics.bytes_held.set(rooms.bytes.used());
+        metrics.bytes_waiting.set(rooms.bytes_waiting());
+        let log_line = lane.lines.clients.borrow().len();
+        metrics.log_line.set(log_line as u64);
+        let order_line = lane.lines.orders.borrow().len();
+        metrics.order_line.set(order_line as u64);
+        rooms.sweep();
+        if lane.index == 0 {
+            lane.parts.store.changes.rest(lane.now_us());
+        }
         lane.call_those_in_line();
         let now_us = lane.now_us();
         lane.delay.sweep(now_us);
-        for (_, seat) in lane.seats.borrow().iter() {
+        for (_, seat) in lane.waiters.seats.borrow().iter() {
             seat.check_deadline(now_us);
         }
-        if let Some(agent) = &lane.agent {
+        if let Some(agent) = &lane.member.agent {
             (lane.hooks.sweep)(&lane, agent);
         }
     }
 }
 
 impl EventLoop {
-    fn new(shared: Arc<Shared>, index: usize, hooks: &'static LoopHooks) -> EventLoop {
-        let loops = shared.lanes.len();
-        let settings = &shared.settings;
-        let options = settings.engine_options();
-        let topology = shared.cluster.as_ref().map(|cluster| cluster.topology());
-        let topology = topology.as_deref();
-        let copies = shared.front.as_ref().map_or(1, |desk| desk.shape.copies);
+    fn new(parts: NodeParts, index: usize, hooks: &'static LoopHooks) -> EventLoop {
+        let options = parts.settings.engine_options();
         let giving_way = Rc::default();
-        let local = |gate: &Arc<Gate>| Rc::new(LocalGate::new(Arc::clone(gate), loops));
         EventLoop {
             index,
             hooks,
-            tick: Cell::new(clock::tick()),
-            draw: SampleDraw::new(index),
-            seats: RefCell::default(),
-            tickets: RefCell::default(),
-            batch: RefCell::default(),
-            batch_bytes_max: options.commit_queue_bytes_max / 2,
-            commit_due: LocalBell::default(),
-            done: RefCell::default(),
-            groups: RefCell::new((0..loops).map(|_| Vec::new()).collect()),
-            pressure: Cell::new(shared.engine.pressure()),
-            write_sizes: RefCell::default(),
-            requests: Rc::new(SourceGate::new(local(&shared.requests), loops)),
-            orders: local(&shared.orders),
-            bytes: Rc::new(Rooms::new(&shared.bytes, loops)),
-            scan_bytes: Rc::new(Rooms::new(&shared.scan_bytes, loops)),
-            value_bytes: Rc::new(Rooms::new(&shared.value_bytes, loops)),
-            discard_left: Cell::new(limits::DISCARD_BYTES_PER_SWEEP),
-            order_line: RefCell::default(),
-            order_line_bytes: Cell::new(0),
-            order_sizes: RefCell::default(),
-            log_line: RefCell::default(),
-            turns: RefCell::new(LineTurns::new(dendra_node::limits::LINE_TURN_BYTES)),
-            is_called: Cell::new(false),
-            agent: shared.cluster.as_ref().map(|cluster| {
-                Rc::new(Agent::new(cluster, index, settings, clock::monotonic_us()))
-            }),
-            uncovered: Cell::new(None),
-            routes: Cell::new(dendra_wire::RequestRules {
-                nodes: topology.map_or(copies, Topology::live),
-                replication_factor: topology.map_or(copies, Topology::replication_factor),
-                key_bytes_max: dendra_base::limits::KEY_BYTES_MAX,
-                value_bytes_max: settings.value_bytes_max as u64,
-            }),
-            key: RefCell::default(),
-            spare_inputs: RefCell::default(),
-            spare_outputs: RefCell::default(),
-            is_draining: Cell::new(false),
-            is_poisoned: Cell::new(false),
-            handshakes: Unproven::new(limits::HANDSHAKES_MAX, loops, &shared.handshakes),
-            beyond: Unproven::new(
-                limits::CONNECTIONS_BEYOND_UNPROVEN_MAX,
-                loops,
-                &Arc::default(),
-            ),
-            delay: Rc::new(Delay::new(&shared, index, &giving_way)),
+            clock: LoopClock::new(index),
+            waiters: Waiters::default(),
+            batch: TurnBatch::new(options.commit_queue_bytes_max / 2, parts.lanes.len()),
+            lines: WriteLines::default(),
+            pressure: Cell::new(parts.store.engine.pressure()),
+            rooms: LoopRooms::new(&parts),
+            buffers: Buffers::default(),
+            member: LoopMember::new(&parts, index),
+            delay: Rc::new(Delay::new(
+                parts.settings.queue_delay_target,
+                &parts.lanes,
+                index,
+                &giving_way,
+            )),
             giving_way,
-            ended_sockets: RefCell::default(),
-            close_due: LocalBell::default(),
-            ended: LocalBell::default(),
-            shared,
+            closing: ClosingSockets::default(),
+            stage: LoopStage::default(),
+            parts,
         }
     }
 
     /// This loop as the other threads see it.
     pub(crate) fn handle(&self) -> &LoopHandle {
-        &self.shared.lanes[self.index]
+        &self.parts.lanes[self.index]
     }
 
     /// This loop's counters.
@@ -407,65 +390,61 @@ impl EventLoop {
 
     /// Reads the clocks for the rest of this turn, the wall clock at most once a millisecond.
     pub(crate) fn refresh(&self) {
-        self.tick.set(self.tick.get().later());
+        self.clock.refresh();
     }
 
     /// Microseconds as of the last `refresh`.
     pub(crate) fn now_us(&self) -> u64 {
-        self.tick.get().monotonic_ns / 1_000
+        self.clock.reading().monotonic_ns / 1_000
     }
 
     /// Both clocks as of the last `refresh`.
     pub(crate) fn now(&self) -> Now {
-        self.tick.get().now()
+        self.clock.now()
     }
 
     /// Wall milliseconds as of the last `refresh`.
     pub(crate) fn wall_ms(&self) -> u64 {
-        self.tick.get().wall_ms()
+        self.clock.reading().wall_ms()
     }
 
     /// The watch of the next request: running for about one in sixteen.
     pub(crate) fn watch(&self) -> Watch {
-        self.draw.watch()
+        self.clock.watch()
     }
 
     /// Counts a request that was answered without a wait. Start = the clock reading at the end of
     /// the previous request, so that each request costs one reading.
     pub(crate) fn finish(&self, op: OpLabel, status: u16) {
-        let began_ns = self.tick.get().monotonic_ns;
+        let began_ns = self.now_ns();
         self.finish_since(op, status, began_ns);
     }
 
     /// Counts a request that began at `began_ns` and is answered now.
     pub(crate) fn finish_since(&self, op: OpLabel, status: u16, began_ns: u64) {
-        let now_ns = clock::monotonic_ns();
-        let took_ns = now_ns.saturating_sub(began_ns);
+        let took_ns = self.clock.took_ns(began_ns);
         self.metrics().note(op, status, took_ns);
-        self.tick.set(self.tick.get().at(now_ns));
     }
 
     /// Notes a request that began at `began_ns` and whose answer begins now.
     pub(crate) fn note_head_since(&self, op: OpLabel, status: u16, began_ns: u64) {
-        let now_ns = clock::monotonic_ns();
-        let took_ns = now_ns.saturating_sub(began_ns);
+        let took_ns = self.clock.took_ns(began_ns);
         self.metrics().note_head(op, status, took_ns);
-        self.tick.set(self.tick.get().at(now_ns));
     }
 
     /// Nanoseconds as of the last `refresh` or `finish`.
     pub(crate) fn now_ns(&self) -> u64 {
-        self.tick.get().monotonic_ns
+        self.clock.reading().monotonic_ns
     }
 
     /// Should connections end as soon as their current request is answered?
     pub(crate) fn is_draining(&self) -> bool {
-        self.is_draining.get()
+        self.stage.is_draining.get()
     }
 
     /// Did the log fail? Then no write is taken any more.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.is_poisoned.get()
+        self.stage.is_poisoned.get()
     }
 
     fn handle_event(self: &Rc<EventLoop>, event: LoopEvent) {
@@ -476,22 +455,26 @@ impl EventLoop {
             }
             LoopEvent::Answered { slot, answer } => self.take_answer(slot, answer),
             LoopEvent::QueueFree => {
-                self.commit_due.ring();
+                self.batch.due.ring();
                 self.call_those_in_line();
             }
-            LoopEvent::Lost(spans) => Agent::lose(self.agent.as_deref(), spans),
+            LoopEvent::Changed => match self.member.agent {
+                Some(_) => self.member.tell_node(Event::Changed),
+                None => self.take_changes(),
+            },
+            LoopEvent::Lost(spans) => Agent::lose(self.member.agent.as_deref(), spans),
             LoopEvent::Drain => {
-                self.is_draining.set(true);
-                self.tell_all(WakeReason::Drain);
+                self.stage.is_draining.set(true);
+                self.waiters.tell_all(WakeReason::Drain);
             }
             LoopEvent::Adopt(layout) => self.adopt(&layout),
             LoopEvent::Begin => (self.hooks.begin)(self),
             LoopEvent::Poisoned => {
-                self.is_poisoned.set(true);
-                self.tell_all(WakeReason::Poisoned);
+                self.stage.is_poisoned.set(true);
+                self.waiters.tell_all(WakeReason::Poisoned);
             }
             LoopEvent::Stop => {
-                self.ended.ring();
+                self.stage.ended.ring();
             }
         }
     }
@@ -499,7 +482,8 @@ impl EventLoop {
     /// A later epoch: the loop's node gets it, and new members get links.
     fn adopt(self: &Rc<EventLoop>, layout: &Arc<Layout>) {
         let Some(agent) = self.agent() else { return };
-        self.routes.set(routes(layout, self.routes.get()));
+        let known = &self.member.routes;
+        known.set(routes(layout, known.get()));
         for member in agent.adopt(layout) {
             (self.hooks.link)(self, &agent, member);
         }
@@ -507,13 +491,7 @@ impl EventLoop {
 
     /// The settings for requests, in the cluster as it is now.
     pub(crate) fn routes(&self) -> dendra_wire::RequestRules {
-        self.routes.get()
-    }
-
-    fn tell_all(&self, due: WakeReason) {
-        for (_, seat) in self.seats.borrow().iter() {
-            seat.tell(due);
-        }
+        self.member.routes.get()
     }
 
     fn take_connection(self: &Rc<EventLoop>, stream: std::net::TcpStream, place: ConnectionPlace) {
@@ -521,9 +499,9 @@ impl EventLoop {
         // A socket that is gone already has no address; it is found out at the first read.
         let source = stream.peer_addr().map_or(NO_SOURCE, |addr| addr.ip());
         match TcpStream::from_std(stream) {
-            Ok(stream) if !self.is_draining.get() => {
-                let seat = Rc::new(Seat::of(self.requests.source(source)));
-                let number = self.seats.borrow_mut().insert(Rc::clone(&seat));
+            Ok(stream) if !self.stage.is_draining.get() => {
+                let seat = Rc::new(Seat::of(self.rooms.requests.source(source)));
+                let number = self.waiters.seats.borrow_mut().insert(Rc::clone(&seat));
                 let lane = Rc::clone(self);
                 let guard = ConnectionGuard {
                     lane,
@@ -546,19 +524,16 @@ impl EventLoop {
 
     /// Closes the socket of a connection that has ended: later, when others wait.
     pub(crate) fn close(&self, stream: ByteStream, guard: ConnectionGuard) {
-        if !self.ended_sockets.borrow().is_empty() || self.delay.is_crowded(self.now_us()) {
-            self.ended_sockets.borrow_mut().push((stream, guard));
-            self.close_due.ring();
+        let closing = &self.closing;
+        if !closing.sockets.borrow().is_empty() || self.delay.is_crowded(self.now_us()) {
+            closing.sockets.borrow_mut().push((stream, guard));
+            closing.due.ring();
         }
     }
 
     fn note_ended(&self) {
         self.handle().connections.fetch_sub(1, Ordering::SeqCst);
-        // The place in the gate was given back relaxed: not after this look at the flag.
-        fence(Ordering::SeqCst);
-        if self.shared.listener_waits.swap(false, Ordering::SeqCst) {
-            self.shared.room.notify_waiters();
-        }
+        self.parts.entrance.note_ended();
     }
 
     // Gates.
@@ -569,39 +544,26 @@ impl EventLoop {
     }
 
     /// The delay of a write of `bytes` where one of the mean size waits for `us`; an unknown size
-    /// counts as the mean. Large writes that wait leave the reserve to the others: it bounds those,
-    /// and only they make up the mean by then.
+    /// counts as the mean.
     pub(crate) fn delay_us(&self, us: u64, bytes: Option<u64>) -> u64 {
         let Some(bytes) = bytes else { return us };
-        let sizes = self.write_sizes.borrow();
-        let (size, room) = (sizes.size_of(bytes), WriteRoom::of(self.pressure.get()));
-        let is_left_to_it = self.log_line.borrow().leaves_room(size, room)
-            || self.order_line.borrow().leaves_room(size, room);
-        if is_left_to_it {
-            0
-        } else {
-            sizes.delay_us(us, bytes)
-        }
-    }
-
-    /// The size of a client's write with a value of `bytes`, beside those of the last time.
-    fn size_of_write(&self, bytes: usize) -> WriteSize {
-        self.write_sizes.borrow().size_of(bytes as u64)
+        let room = WriteRoom::of(self.pressure.get());
+        self.lines.delay_us(us, bytes, room)
     }
 
     /// A client's write of `bytes` is let in.
     pub(crate) fn note_write_size(&self, bytes: Option<u64>) {
         if let Some(bytes) = bytes {
-            self.write_sizes.borrow_mut().note(bytes);
+            self.lines.client_sizes.borrow_mut().note(bytes);
         }
     }
 
     /// This loop's answer to a member's write that reached it now: the same one as in
     /// `peers/store.rs`.
     pub(crate) fn readiness(&self) -> Readiness {
-        let most = limits::ORDERS_WAITING_BYTES_MAX / self.shared.lanes.len();
-        let is_behind = self.order_line_bytes.get() >= most / limits::ORDERS_BEHIND_SHARE
-            || self.shared.orders.used() >= self.shared.orders.limit()
+        let most = limits::ORDERS_WAITING_BYTES_MAX / self.parts.lanes.len();
+        let is_behind = self.lines.order_bytes() >= most / limits::ORDERS_BEHIND_SHARE
+            || self.parts.budgets.orders.used() >= self.parts.budgets.orders.limit()
             || self.delay.is_beyond();
         match Readiness::of(self.pressure.get().stop) {
             Readiness::Ready if is_behind => Readiness::Behind,
@@ -616,19 +578,7 @@ impl EventLoop {
 
     /// Is half of the node's room for bytes in use? Then connections get small buffers.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.bytes.is_crowded()
-    }
-
-    /// Would `bytes` more fit now?
-    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
-        self.bytes.offer(NO_SOURCE, bytes).is_some()
-    }
-
-    /// May this many unwanted bytes be read before the next sweep?
-    pub(crate) fn may_discard(&self, bytes: usize) -> bool {
-        let left = self.discard_left.get();
-        self.discard_left.set(left.saturating_sub(bytes));
-        left > 0
+        self.rooms.bytes.is_crowded()
     }
 
     /// May one more request of a client wait for the log or the store pool? A loop that has few
@@ -636,48 +586,35 @@ impl EventLoop {
     pub(crate) fn has_request_room(&self, seat: &Seat) -> bool {
         if seat
             .source()
-            .is_some_and(|source| self.requests.is_at_share(source))
+            .is_some_and(|source| self.rooms.requests.is_at_share(source))
         {
             return false;
         }
-        self.shared.requests.used() < self.shared.requests.limit()
-            || self.requests.used()
-                < self.shared.requests.limit() / self.shared.lanes.len() as u64 / 8
-    }
-
-    /// Room for one operation of a client that waits.
-    pub(crate) fn hold_request(&self, seat: &Seat) -> Option<RequestPermit> {
-        self.requests.offer(seat.source())
-    }
-
-    /// Room for an order of the node.
-    fn hold_order(&self) -> Option<RequestPermit> {
-        LocalGate::offer(Rc::clone(&self.orders), 1).map(RequestPermit::of_node)
+        self.parts.budgets.requests.used() < self.parts.budgets.requests.limit()
+            || self.rooms.requests.used()
+                < self.parts.budgets.requests.limit() / self.parts.lanes.len() as u64 / 8
     }
 
     /// The node of this loop, in a cluster of more than one.
     pub(crate) fn agent(&self) -> Option<Rc<Agent>> {
-        self.agent.clone()
+        self.member.agent.clone()
     }
 
     /// Has a clock ceiling noted at the next sweep.
     pub(crate) fn cover_later(&self, hlc: u64) {
-        let most = self.uncovered.get().map_or(hlc, |other| other.max(hlc));
-        self.uncovered.set(Some(most));
+        let uncovered = &self.member.uncovered;
+        let most = uncovered.get().map_or(hlc, |other| other.max(hlc));
+        uncovered.set(Some(most));
     }
 
     /// The clock ceiling that is to be noted now, if any.
     pub(crate) fn take_uncovered(&self) -> Option<u64> {
-        self.uncovered.take()
+        self.member.uncovered.take()
     }
 
-    fn ticket(&self, target: Target, permit: RequestPermit) -> u32 {
-        let ticket = Ticket {
-            target,
-            _permit: permit,
-        };
-        let slot = self.tickets.borrow_mut().insert(ticket);
-        u32::try_from(slot).expect("tickets are bounded by the request gate")
+    /// The watches of this loop's clients.
+    pub(crate) fn watches(&self) -> &LoopWatches {
+        &self.waiters.watches
     }
 
     // Reads that would block.
@@ -691,10 +628,10 @@ impl EventLoop {
         watch: Watch,
         work: StoreWork,
     ) -> Result<u32, (RefusalCause, StoreWork)> {
-        let Some(permit) = self.hold_request(seat) else {
+        let Some(permit) = self.rooms.hold_request(seat) else {
             return Err((RefusalCause::Requests, work));
         };
-        let slot = self.ticket(Target::of(seat), permit);
+        let slot = self.waiters.ticket(Target::of(seat), permit);
         self.queue(slot, deadline_us, watch, work)?;
         seat.expect();
         Ok(slot)
@@ -703,9 +640,14 @@ impl EventLoop {
     /// Takes the job under `slot` out of the store pool's queue: `false` when a worker has begun
     /// it.
     pub(crate) fn withdraw(&self, slot: u32) -> bool {
-        let is_out = !self.shared.pool.take_back(self.index, &[slot]).is_empty();
+        let is_out = !self
+            .parts
+            .store
+            .pool
+            .take_back(self.index, &[slot])
+            .is_empty();
         if is_out {
-            self.take_ticket(slot);
+            self.waiters.take_ticket(slot);
         }
         is_out
     }
@@ -719,8 +661,11 @@ impl EventLoop {
         deadline_us: u64,
         work: FrontWork,
     ) -> Result<u32, RefusalCause> {
-        let permit = self.hold_request(seat).ok_or(RefusalCause::Requests)?;
-        let slot = self.ticket(Target::of(seat), permit);
+        let permit = self
+            .rooms
+            .hold_request(seat)
+            .ok_or(RefusalCause::Requests)?;
+        let slot = self.waiters.ticket(Target::of(seat), permit);
         let offered = desk.offer(FrontJob {
             lane: self.index,
             slot,
@@ -728,7 +673,7 @@ impl EventLoop {
             work,
         });
         if !offered {
-            self.take_ticket(slot);
+            self.waiters.take_ticket(slot);
             return Err(RefusalCause::StoreQueue);
         }
         seat.expect();
@@ -739,7 +684,7 @@ impl EventLoop {
     pub(crate) fn withdraw_front(&self, desk: &FrontDesk, slot: u32) -> bool {
         let is_out = desk.take_back(self.index, slot);
         if is_out {
-            self.take_ticket(slot);
+            self.waiters.take_ticket(slot);
         }
         is_out
     }
@@ -751,8 +696,8 @@ impl EventLoop {
         deadline_us: u64,
         work: StoreWork,
     ) -> Result<(), RefusalCause> {
-        let permit = self.hold_order().ok_or(RefusalCause::Requests)?;
-        let slot = self.ticket(target, permit);
+        let permit = self.rooms.hold_order().ok_or(RefusalCause::Requests)?;
+        let slot = self.waiters.ticket(target, permit);
         self.queue(slot, deadline_us, Watch::OFF, work)
             .map_err(|(refused, _)| refused)
     }
@@ -771,71 +716,32 @@ impl EventLoop {
             watch,
             work,
         };
-        match self.shared.pool.offer(job) {
+        match self.parts.store.pool.offer(job) {
             Ok(()) => {
                 self.metrics().pooled.add(1);
                 Ok(())
             }
             Err(job) => {
-                self.take_ticket(slot);
+                self.waiters.take_ticket(slot);
                 Err((RefusalCause::StoreQueue, job.work))
             }
         }
     }
 
-    fn take_answer(&self, slot: u32, answer: PoolAnswer) {
-        match self.take_ticket(slot).target {
+    fn take_answer(self: &Rc<EventLoop>, slot: u32, answer: PoolAnswer) {
+        match self.waiters.take_ticket(slot).target {
             Target::Seat { seat, round, place } if round == seat.round() => {
                 seat.put(place, answer.into());
             }
             Target::Seat { .. } | Target::Cover(_) => {}
-            Target::Node(ticket) => self.tell_node(orders::answered(ticket, answer)),
-        }
-    }
-
-    fn tell_node(&self, event: Event) {
-        let agent = self.agent.as_ref();
-        agent.expect("only a node gives orders").post(event);
-    }
-
-    fn take_ticket(&self, slot: u32) -> Ticket {
-        self.tickets.borrow_mut().remove(slot as usize)
-    }
-
-    // Buffers.
-
-    /// A buffer of `READ_BYTES_MAX` initialised bytes to read into.
-    pub(crate) fn input_buffer(&self) -> Vec<u8> {
-        let spare = self.spare_inputs.borrow_mut().pop();
-        spare.unwrap_or_else(|| vec![0; limits::READ_BYTES_MAX])
-    }
-
-    /// Takes a buffer of `input_buffer` back.
-    pub(crate) fn reuse_input(&self, buffer: Vec<u8>) {
-        debug_assert_eq!(buffer.len(), limits::READ_BYTES_MAX);
-        let mut spares = self.spare_inputs.borrow_mut();
-        if spares.len() < SPARES_MAX {
-            spares.push(buffer);
-        }
-    }
-
-    /// An empty buffer to write answers into.
-    pub(crate) fn output_buffer(&self) -> Vec<u8> {
-        self.spare_outputs.borrow_mut().pop().unwrap_or_default()
-    }
-
-    /// Takes a buffer of `output_buffer` back, unless it grew large.
-    pub(crate) fn reuse_output(&self, mut buffer: Vec<u8>) {
-        let mut spares = self.spare_outputs.borrow_mut();
-        if buffer.capacity() <= 2 * limits::ANSWER_BYTES_FLUSH && spares.len() < SPARES_MAX {
-            buffer.clear();
-            spares.push(buffer);
+            Target::Watch(read) => self.take_watch_read(read, answer),
+            Target::Node(ticket) => self.member.tell_node(orders::answered(ticket, answer)),
         }
     }
 
     /// The phase of the node.
     pub(crate) fn phase(&self) -> Phase {
-        self.shared.phase.now()
+        self.parts.phase.now()
     }
 }
 
@@ -856,7 +762,7 @@ impl ConnectionGuard {
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let seat = self.lane.seats.borrow_mut().remove(self.number);
+        let seat = self.lane.waiters.seats.borrow_mut().remove(self.number);
         seat.next_round();
         // The listener that is told finds the place free.
         drop(self.place.take());

@@ -57,8 +57,8 @@ pub(super) fn on_a_loop_with(
     settings.loops = Some(1);
     settings.memory_bytes = 64 << 20;
     change(&mut settings);
-    let shared = Arc::new(lifecycle::shared_for_tests(settings));
-    let lane = Rc::new(EventLoop::new(shared, 0, &HOOKS));
+    let parts = lifecycle::parts_for_tests(settings);
+    let lane = Rc::new(EventLoop::new(parts, 0, &HOOKS));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())
@@ -391,7 +391,11 @@ fn clients_that_go_on_sending_behind_a_refusal_have_the_turns_of_ends() {
 /// A connection of the loop, as the listener counts it.
 async fn accepted(lane: &Rc<EventLoop>) -> (Client, std::net::TcpStream, ConnectionPlace) {
     let (client, stream) = Client::connect().await;
-    let place = lane.shared.gate.enter(LOCALHOST.into(), Instant::now());
+    let place = lane
+        .parts
+        .entrance
+        .gate
+        .enter(LOCALHOST.into(), Instant::now());
     lane.handle().connections.fetch_add(1, Ordering::SeqCst);
     (client, stream, place.expect("there is room"))
 }
@@ -406,7 +410,7 @@ fn sockets_of_ended_connections_are_closed_a_few_in_a_turn_while_others_wait() {
             let (client, stream, place) = accepted(&lane).await;
             clients.push(client);
             let stream = TcpStream::from_std(stream).expect("it can be watched");
-            let number = lane.seats.borrow_mut().insert(Rc::default());
+            let number = lane.waiters.seats.borrow_mut().insert(Rc::default());
             let guard = ConnectionGuard {
                 lane: Rc::clone(&lane),
                 number,
@@ -420,15 +424,15 @@ fn sockets_of_ended_connections_are_closed_a_few_in_a_turn_while_others_wait() {
         }
         rest(&lane);
         end_one().await;
-        let mut open = vec![lane.shared.connections()];
+        let mut open = vec![lane.parts.lanes.connections()];
         for _ in 0..3 {
             assert!(poll(closer.as_mut()).is_pending());
-            open.push(lane.shared.connections());
+            open.push(lane.parts.lanes.connections());
             yield_now().await;
         }
         assert_eq!(open, [2 * FEW + 1, FEW + 1, 1, 0]);
         end_one().await;
-        assert_eq!(lane.shared.connections(), 0, "no other one waits");
+        assert_eq!(lane.parts.lanes.connections(), 0, "no other one waits");
     });
 }
 
@@ -447,13 +451,13 @@ async fn standing_client(lane: &Rc<EventLoop>) -> TcpStream {
 /// The answer to a request that stood in line for as long as a connection may be idle; empty if the
 /// connection was cut.
 async fn answer_to_the_patient(lane: &Rc<EventLoop>, client: &mut TcpStream) -> String {
-    let idle_us = lane.shared.settings.timeouts.idle.as_micros() as u64;
+    let idle_us = lane.parts.settings.timeouts.idle.as_micros() as u64;
     let in_line = || {
         lane.delay.sweep(lane.now_us());
         lane.metrics().standing.read()
     };
     let pass = |now_us| {
-        for (_, seat) in lane.seats.borrow().iter() {
+        for (_, seat) in lane.waiters.seats.borrow().iter() {
             seat.check_deadline(now_us);
         }
     };

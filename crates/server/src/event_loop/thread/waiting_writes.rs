@@ -15,8 +15,8 @@ use super::tests::{on_a_loop_with, poll};
 use super::*;
 use crate::disk::maintenance::tell_waiting_loops;
 use crate::settings::Settings;
-use dendra_base::{CellRef, Version};
-use dendra_engine::{Maintained, Maintenance};
+use dendra_base::{CellRef, Key, Version};
+use dendra_engine::{Guard, Maintained, Maintenance};
 use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Wake, Waker};
@@ -45,7 +45,7 @@ impl Writer {
     /// Writer that waits from now on.
     fn join(lane: &Rc<EventLoop>) -> Writer {
         let seat = Rc::<Seat>::default();
-        lane.seats.borrow_mut().insert(Rc::clone(&seat));
+        lane.waiters.seats.borrow_mut().insert(Rc::clone(&seat));
         let (lane, waits_in) = (Rc::clone(lane), Rc::clone(&seat));
         let waits = async move { lane.wait_for_log(&waits_in, BYTES, u64::MAX).await };
         let mut writer = Writer {
@@ -131,8 +131,8 @@ fn fill_queue(lane: &EventLoop) {
 /// Commits as the log's own thread does.
 fn commit_queue(lane: &EventLoop) {
     let (mut done, mut groups) = (Vec::new(), vec![Vec::new()]);
-    lane.shared.engine.commit(&mut done).expect("a disk");
-    wal_thread::deliver(&lane.shared, &mut done, &mut groups, None);
+    lane.parts.store.engine.commit(&mut done).expect("a disk");
+    wal_thread::deliver(&lane.parts.store, &mut done, &mut groups, None);
 }
 
 /// What the loop's pump does.
@@ -190,13 +190,13 @@ fn all_that_wait_end_when_the_log_fails() {
         let mut committer = pin!(commit_when_due(Rc::clone(&lane)));
         fill_queue(&lane);
         let mut writers: [Writer; 3] = join(&lane, committer.as_mut());
-        wal_thread::poison(&lane.shared, "a test");
+        wal_thread::poison(&lane.parts.store, "a test");
         take_events(&lane);
         assert_eq!(woken(&writers), [true; 3]);
         for writer in &mut writers {
             assert_eq!(writer.poll(), Poll::Ready(false));
         }
-        assert!(lane.log_line.borrow().is_empty());
+        assert!(lane.lines.clients.borrow().is_empty());
     });
 }
 
@@ -205,7 +205,7 @@ fn the_first_in_line_is_woken_when_the_engine_is_behind_no_longer() {
     on_a_loop_with(small, async |lane| {
         let mut committer = pin!(commit_when_due(Rc::clone(&lane)));
         let seat = Rc::default();
-        let is_behind = || WriteRoom::of(lane.shared.engine.pressure()) == WriteRoom::Stopped;
+        let is_behind = || WriteRoom::of(lane.parts.store.engine.pressure()) == WriteRoom::Stopped;
         for _ in 0..1_000 {
             if is_behind() {
                 break;
@@ -217,17 +217,17 @@ fn the_first_in_line_is_woken_when_the_engine_is_behind_no_longer() {
         }
         assert!(is_behind(), "nothing is flushed");
         let mut writers: [Writer; 2] = join(&lane, committer.as_mut());
-        tell_waiting_loops(&lane.shared);
+        tell_waiting_loops(&lane.parts.store);
         turn(&lane, committer.as_mut());
         assert_eq!(woken(&writers), [false; 2], "it is behind");
-        let engine = &lane.shared.engine;
+        let engine = &lane.parts.store.engine;
         while engine
             .maintain(Maintenance::Flush, 0, usize::MAX)
             .expect("a disk")
             == Maintained::More
         {}
         assert!(!is_behind());
-        tell_waiting_loops(&lane.shared);
+        tell_waiting_loops(&lane.parts.store);
         turn(&lane, committer.as_mut());
         assert_eq!(woken(&writers), [true, false]);
         assert_eq!(writers[0].poll(), Poll::Ready(true));
@@ -255,7 +255,7 @@ fn orders_go_on_when_the_client_whose_turn_it_is_goes_or_leaves() {
             commit_queue(&lane);
             turn(&lane, committer.as_mut());
             assert!(client.is_woken(), "it is its turn");
-            assert_eq!(lane.order_line.borrow().len(), 1, "it is not its turn");
+            assert_eq!(lane.lines.orders.borrow().len(), 1, "it is not its turn");
             if goes {
                 assert_eq!(client.poll(), Poll::Ready(true));
                 assert_eq!(write(&lane, &client.seat), Ok(()));
@@ -263,7 +263,7 @@ fn orders_go_on_when_the_client_whose_turn_it_is_goes_or_leaves() {
                 drop(client);
             }
             turn(&lane, committer.as_mut());
-            assert!(lane.order_line.borrow().is_empty(), "the order waits");
+            assert!(lane.lines.orders.borrow().is_empty(), "the order waits");
         });
     }
 }
@@ -278,11 +278,11 @@ fn a_client_is_woken_when_the_order_in_front_of_it_has_gone() {
         let [mut client] = join(&lane, committer.as_mut());
         commit_queue(&lane);
         turn(&lane, committer.as_mut());
-        assert_eq!(lane.order_line.borrow().len(), 1, "a turn is one of them");
+        assert_eq!(lane.lines.orders.borrow().len(), 1, "a turn is one of them");
         assert!(client.is_woken(), "it is its turn");
         assert_eq!(client.poll(), Poll::Ready(true));
         assert_eq!(write(&lane, &client.seat), Ok(()));
         turn(&lane, committer.as_mut());
-        assert!(lane.order_line.borrow().is_empty(), "the order waits");
+        assert!(lane.lines.orders.borrow().is_empty(), "the order waits");
     });
 }

@@ -177,7 +177,7 @@ mod tests {
             "dendra_server::measure::profile::lock::watched",
             "dendra_server::measure::profile::lock::Lock<T>::wait",
             "hold<alloc::vec::Vec<u8>>",
-            "dendra_server::event_loop::mailbox::Mailbox::post_all",
+            "dendra_server::lanes::mailbox::Mailbox::post_all",
         ];
         assert_eq!(hook_frames(&waited), 3);
         assert_eq!(hook_frames(&["main", "hold_back"]), 0);

@@ -25,7 +25,7 @@ use crate::changes::{FOR_EVER_US, LossOf, MACHINES_MAX, PlannedLoss};
 
 use crate::check::Rule;
 use crate::check::losses::{LeftCell, TakenLoss, is_taken, is_told, newest_told};
-use crate::history::{ClientEnd, ClientOp, Wish};
+use crate::history::{ClientEnd, ClientOp, SeenValue, Wish};
 use crate::machines::{LossInForce, ShownLoss};
 use crate::plan::CutLinks;
 use crate::process_steward::StewardNote;
@@ -535,7 +535,10 @@ fn left(cell: &Cell) -> LeftCell {
 fn may_be_of(record: &Cell, op: &ClientOp) -> bool {
     match op.wish {
         Wish::Get => false,
-        Wish::Put { value, .. } => {
+        Wish::Put { value, .. }
+        | Wish::Touch {
+            seen: SeenValue { value, .. },
+        } => {
             let number = value.to_be_bytes();
             record.value.windows(number.len()).any(|at| at == number)
         }

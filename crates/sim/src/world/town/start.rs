@@ -7,7 +7,7 @@
 //!
 //! Not here: the steward's later life (`home.rs`), whether a joiner may come in (crate
 //! `ownership`, `steward/`).
-//! See: crates/server/src/disk/notes.rs, crates/server/src/peers/join.rs.
+//! See: crates/server/src/disk/notes.rs, crates/server/src/member/join.rs.
 
 use super::super::state::{Happening, World};
 use super::home::LOOK_US;

@@ -28,6 +28,8 @@ pub enum ShownPart {
     KeysAndValues,
     /// Keys alone (`keys-only=true`).
     KeysOnly,
+    /// Nothing of them: the records are counted.
+    Number,
 }
 
 /// Both lengths of the end mark.
@@ -38,6 +40,7 @@ pub fn record(out: &mut Vec<u8>, framing: Framing, show: ShownPart, key: &[u8], 
     let value = match show {
         ShownPart::KeysAndValues => value,
         ShownPart::KeysOnly => b"",
+        ShownPart::Number => return,
     };
     match framing {
         Framing::Plain => {
@@ -66,6 +69,7 @@ pub fn record_len_max(framing: Framing, show: ShownPart, key: &[u8], value: &[u8
     let value = match show {
         ShownPart::KeysAndValues => value,
         ShownPart::KeysOnly => b"",
+        ShownPart::Number => return 0,
     };
     let body = match (framing, str::from_utf8(key), str::from_utf8(value)) {
         (Framing::Plain, _, _) => key.len() + 1 + value.len(),
@@ -86,8 +90,8 @@ pub(crate) fn end_mark(out: &mut Vec<u8>, framing: Framing) {
     }
 }
 
-/// The size line of a chunk.
-fn chunk_head(out: &mut Vec<u8>, len: usize) {
+/// Appends the size line of a chunk.
+pub(crate) fn chunk_head(out: &mut Vec<u8>, len: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits_len = (usize::BITS - (len | 1).leading_zeros()).div_ceil(4);
     for place in (0..digits_len).rev() {
@@ -103,7 +107,7 @@ fn length(bytes: &[u8]) -> u32 {
 fn line(out: &mut Vec<u8>, show: ShownPart, key: &[u8], value: &[u8]) {
     let text = |open: &[u8], middle: &[u8], close: &[u8]| match show {
         ShownPart::KeysAndValues => open.len() + middle.len() + close.len(),
-        ShownPart::KeysOnly => open.len() + close.len(),
+        ShownPart::KeysOnly | ShownPart::Number => open.len() + close.len(),
     };
     if let (Ok(key), Ok(value)) = (str::from_utf8(key), str::from_utf8(value)) {
         let (open, middle, close) = (br#"{"key":""#, br#"","value":""#, b"\"}\n");
@@ -135,7 +139,8 @@ fn line(out: &mut Vec<u8>, show: ShownPart, key: &[u8], value: &[u8]) {
     }
 }
 
-fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends `bytes` in base64.
+pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
     let written = STANDARD.encode_slice(bytes, &mut out[start..]);
@@ -173,7 +178,8 @@ fn escaped_len(text: &str) -> usize {
     text.len() + extra.sum::<usize>()
 }
 
-fn escape(out: &mut Vec<u8>, text: &str) {
+/// Appends `text` as it stands in a JSON string.
+pub(crate) fn escape(out: &mut Vec<u8>, text: &str) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in text.bytes() {
         match escape_of(byte) {

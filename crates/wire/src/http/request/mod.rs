@@ -11,7 +11,7 @@
 //! Invariants
 //! 1. The answer for a prefix is `Incomplete` or the answer for the whole: how bytes were cut into
 //!    packets does not decide.
-//! 2. A request that is not `Bad` allocates no memory.
+//! 2. A request that is not `Bad` allocates no memory, unless a condition stands on several lines.
 //! 3. A message has one length. Both kinds of length, a repeated one, or one that is not plain
 //!    digits is refused, even where the standard would let us repair it. Another program in front
 //!    of this one may have repaired it differently, and the difference is a smuggled request.
@@ -20,7 +20,7 @@
 //! Not here: the meaning of the path (`route/`); the body's bytes (`chunk/` or the server).
 //! See: RFC 9112; docs/api.md, section "HTTP".
 
-use super::accept::Accepted;
+use super::accept::{Accepted, Framing};
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_LEN_MAX, TARGET_BYTES_MAX};
 use crate::refusal::Refusal;
 use std::mem::MaybeUninit;
@@ -44,6 +44,10 @@ impl Limits {
 
 /// The item at the front of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a request allocates no memory for its head, and there is one at a time"
+)]
 pub enum Parsed<'a> {
     /// Not yet a whole head: read more, at most `head_bytes_max` in all.
     Incomplete,
@@ -123,6 +127,41 @@ impl<'a> Field<'a> {
     }
 }
 
+/// The lines of a field that is a list, which are one list together. Their number is bounded by
+/// that of the head.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum FieldLines<'a> {
+    /// None.
+    #[default]
+    Absent,
+    /// One.
+    Once(&'a [u8]),
+    /// Several, in their order.
+    Several(Vec<&'a [u8]>),
+}
+
+impl<'a> FieldLines<'a> {
+    fn note(&mut self, value: &'a [u8]) {
+        *self = match std::mem::take(self) {
+            FieldLines::Absent => FieldLines::Once(value),
+            FieldLines::Once(first) => FieldLines::Several(vec![first, value]),
+            FieldLines::Several(mut lines) => {
+                lines.push(value);
+                FieldLines::Several(lines)
+            }
+        };
+    }
+
+    /// The lines, without the whitespace around them.
+    pub fn lines(&self) -> &[&'a [u8]] {
+        match self {
+            FieldLines::Absent => &[],
+            FieldLines::Once(value) => std::slice::from_ref(value),
+            FieldLines::Several(lines) => lines,
+        }
+    }
+}
+
 /// A request head, borrowed from the read buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
@@ -153,9 +192,9 @@ pub struct Head<'a> {
     /// Does the client wait for `100 Continue`?
     pub expect: Expect,
     /// `If-Match`
-    pub if_match: Field<'a>,
+    pub if_match: FieldLines<'a>,
     /// `If-None-Match`
-    pub if_none_match: Field<'a>,
+    pub if_none_match: FieldLines<'a>,
     /// `Prefer: return=representation` is there.
     pub prefers_representation: bool,
     /// `Dendra-Timeout-Ms`
@@ -174,6 +213,10 @@ pub struct Head<'a> {
     pub peer_proof: Field<'a>,
     /// `Authorization`
     pub authorization: Field<'a>,
+    /// `Content-Type` names the framing of records.
+    pub sends_records: bool,
+    /// `Last-Event-ID`: where a browser goes on.
+    pub last_event_id: Field<'a>,
 }
 
 impl Head<'_> {
@@ -337,6 +380,8 @@ fn read_head<'a>(
         peer_hello: fields.peer_hello,
         peer_proof: fields.peer_proof,
         authorization: fields.authorization,
+        sends_records: fields.sends_records,
+        last_event_id: fields.last_event_id,
     })
 }
 
@@ -470,6 +515,13 @@ fn is_host(value: &[u8]) -> bool {
     }
 }
 
+/// Is it the media type of records, with any parameters?
+fn is_records(content_type: &[u8]) -> bool {
+    let name = content_type.split(|&b| b == b';').next();
+    let records = Framing::Records.media_type().as_bytes();
+    name.is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(records))
+}
+
 /// The content of the header lines, collected in one pass.
 struct Fields<'a> {
     host: Field<'a>,
@@ -477,12 +529,14 @@ struct Fields<'a> {
     fetch_site: Field<'a>,
     content_length: Field<'a>,
     transfer_encoding: Field<'a>,
-    if_match: Field<'a>,
-    if_none_match: Field<'a>,
+    if_match: FieldLines<'a>,
+    if_none_match: FieldLines<'a>,
     timeout_ms: Field<'a>,
     peer_hello: Field<'a>,
     peer_proof: Field<'a>,
     authorization: Field<'a>,
+    sends_records: bool,
+    last_event_id: Field<'a>,
     accepted: Accepted,
     expect: Expect,
     prefers_representation: bool,
@@ -503,12 +557,14 @@ impl Default for Fields<'_> {
             fetch_site: Field::Absent,
             content_length: Field::Absent,
             transfer_encoding: Field::Absent,
-            if_match: Field::Absent,
-            if_none_match: Field::Absent,
+            if_match: FieldLines::Absent,
+            if_none_match: FieldLines::Absent,
             timeout_ms: Field::Absent,
             peer_hello: Field::Absent,
             peer_proof: Field::Absent,
             authorization: Field::Absent,
+            sends_records: false,
+            last_event_id: Field::Absent,
             accepted: Accepted::default(),
             expect: Expect::Nothing,
             prefers_representation: false,
@@ -539,10 +595,12 @@ impl<'a> Fields<'a> {
             }
             8 if is("if-match") => self.if_match.note(value),
             10 if is("connection") => self.note_connection(value),
+            12 if is("content-type") => self.sends_records |= is_records(value),
             11 if is("dendra-peer") => self.peer_hello.note(value),
             13 if is("if-none-match") => self.if_none_match.note(value),
             13 if is("authorization") => self.authorization.note(value),
             13 if is("content-range") => self.has_content_range = true,
+            13 if is("last-event-id") => self.last_event_id.note(value),
             14 if is("content-length") => self.content_length.note(value),
             14 if is("sec-fetch-site") => self.fetch_site.note(value),
             16 if is("content-encoding") => {

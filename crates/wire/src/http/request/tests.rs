@@ -331,8 +331,8 @@ fn expectations_are_100_continue_or_unknown() {
 fn fields_that_routes_need_are_found_once_or_known_to_be_repeated() {
     let text = with_lines("If-Match: \"a\"\r\nif-none-match:\t*\r\nDENDRA-TIMEOUT-MS: 5 \r\n");
     let once = head(&text);
-    assert_eq!(once.if_match, Field::Once(b"\"a\""));
-    assert_eq!(once.if_none_match, Field::Once(b"*"));
+    assert_eq!(once.if_match.lines(), [b"\"a\""]);
+    assert_eq!(once.if_none_match.lines(), [b"*"]);
     assert_eq!(once.timeout_ms, Field::Once(b"5"));
     for (prefer, wanted) in [
         ("Prefer: return=representation", true),
@@ -347,8 +347,11 @@ fn fields_that_routes_need_are_found_once_or_known_to_be_repeated() {
         let text = with_lines(&format!("{prefer}\r\n"));
         assert_eq!(head(&text).prefers_representation, wanted, "{prefer}");
     }
-    let text = with_lines("If-Match: a\r\nIf-Match: a\r\nIf-Match: a\r\n");
-    assert_eq!(head(&text).if_match, Field::Repeated);
+    let text = with_lines("If-Match: a\r\nif-match: b \r\nIf-Match: a\r\n");
+    assert_eq!(head(&text).if_match.lines(), [b"a", b"b", b"a"]);
+    assert_eq!(head(&text).if_none_match.lines(), [b""; 0]);
+    let text = with_lines(&"Dendra-Timeout-Ms: 5\r\n".repeat(3));
+    assert_eq!(head(&text).timeout_ms, Field::Repeated);
     let text = with_lines("Accept: text/html\r\nAccept: application/x-ndjson\r\n");
     assert_eq!(head(&text).accepted.choose(), Some(Framing::Ndjson));
 }

@@ -24,13 +24,19 @@
 //! Not here: which answer it is (crate `server`); refusals' words (`refusal.rs`).
 //! See: docs/api.md.
 
-use super::accept::Framing;
+pub(super) mod facts;
+
+pub use facts::{Found, Receipt};
+
+use super::accept::{EventFraming, Framing};
+use super::lines::{self, LineFraming, LineValue};
 use super::records;
 use super::request::{ConnectionFate, Head, Method};
 use crate::limits::ANSWER_HEAD_BYTES_MAX;
 use crate::percent;
 use crate::refusal::{Known, Refusal};
-use dendra_base::{Consistency, Durability, Version};
+use dendra_base::Version;
+use facts::{decimal, known_text, receipt_text, version_text};
 
 /// The shape that a request gives to its answer, for any answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +47,8 @@ pub struct Style {
     pub omits_body: bool,
     /// A page of another site sent it, and may read the answer.
     pub page: Option<&'static PageLines>,
+    /// The answer is a line of the answer to a batch.
+    pub line: Option<LineFraming>,
 }
 
 /// The header lines that a browser needs before it shows an answer to a page of an origin.
@@ -65,6 +73,7 @@ impl Style {
             connection: head.connection,
             omits_body: head.method == Method::Head,
             page: None,
+            line: None,
         }
     }
 
@@ -73,6 +82,7 @@ impl Style {
         connection: ConnectionFate::Close,
         omits_body: false,
         page: None,
+        line: None,
     };
 
     /// This style, with an end of the connection.
@@ -85,32 +95,11 @@ impl Style {
     }
 }
 
-/// The achievement: the text of `Dendra-Receipt` after a success.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receipt {
-    /// Replicas that answered.
-    pub acks: u8,
-    /// Replicas that were addressed.
-    pub from: u8,
-    /// The promise that stands behind the number of answers.
-    pub level: Consistency,
-    /// How durable the copies are.
-    pub durability: Durability,
-}
-
-/// A live value's description.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Version of the value.
-    pub version: Version,
-    /// Wall milliseconds of its expiry, if it has one.
-    pub expiry_ms: Option<u64>,
-    /// The achievement.
-    pub receipt: Receipt,
-}
-
 /// 200 with a value (GET) or its length only (HEAD).
 pub fn value(out: &mut Vec<u8>, style: Style, found: &Found, value: &[u8]) {
+    if let Some(framing) = style.line {
+        return lines::found(out, framing, 200, found, LineValue::Shown(value));
+    }
     out.reserve(ANSWER_HEAD_BYTES_MAX + value.len());
     out.extend_from_slice(
         b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\n",
@@ -124,6 +113,9 @@ pub fn value(out: &mut Vec<u8>, style: Style, found: &Found, value: &[u8]) {
 
 /// 201: the value is stored.
 pub fn created(out: &mut Vec<u8>, style: Style, version: Version, receipt: Receipt) {
+    if let Some(framing) = style.line {
+        return lines::write(out, framing, 201, version, receipt);
+    }
     out.extend_from_slice(b"HTTP/1.1 201 Created\r\n");
     etag(out, version);
     receipt_line(out, receipt);
@@ -132,14 +124,30 @@ pub fn created(out: &mut Vec<u8>, style: Style, version: Version, receipt: Recei
 
 /// 202: the deletion is stored.
 pub fn accepted(out: &mut Vec<u8>, style: Style, version: Version, receipt: Receipt) {
+    if let Some(framing) = style.line {
+        return lines::write(out, framing, 202, version, receipt);
+    }
     out.extend_from_slice(b"HTTP/1.1 202 Accepted\r\n");
     etag(out, version);
     receipt_line(out, receipt);
     finish(out, style, 0);
 }
 
+/// 200 without a body: the value has another version and another end.
+pub fn touched(out: &mut Vec<u8>, style: Style, found: &Found) {
+    if let Some(framing) = style.line {
+        return lines::found(out, framing, 200, found, LineValue::None);
+    }
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    description(out, found);
+    finish(out, style, 0);
+}
+
 /// 304: the client has this version. `value_len` is the length that a 200 would have announced.
 pub fn not_modified(out: &mut Vec<u8>, style: Style, found: &Found, value_len: u64) {
+    if let Some(framing) = style.line {
+        return lines::found(out, framing, 304, found, LineValue::None);
+    }
     out.extend_from_slice(b"HTTP/1.1 304 Not Modified\r\n");
     description(out, found);
     finish(out, style, value_len);
@@ -147,6 +155,9 @@ pub fn not_modified(out: &mut Vec<u8>, style: Style, found: &Found, value_len: u
 
 /// 404: there is no live value. The body is empty: absence is an outcome, not an error.
 pub fn absent(out: &mut Vec<u8>, style: Style, receipt: Receipt) {
+    if let Some(framing) = style.line {
+        return lines::absent(out, framing, receipt);
+    }
     out.extend_from_slice(b"HTTP/1.1 404 Not Found\r\n");
     receipt_line(out, receipt);
     finish(out, style, 0);
@@ -156,6 +167,9 @@ pub fn absent(out: &mut Vec<u8>, style: Style, receipt: Receipt) {
 pub fn condition_failed(out: &mut Vec<u8>, style: Style, current: Option<Version>) {
     const PRESENT: &[u8] = b"condition-failed: the record has the version in ETag\n";
     const ABSENT: &[u8] = b"condition-failed: there is no record\n";
+    if let Some(framing) = style.line {
+        return lines::condition(out, framing, current, None, LineValue::None);
+    }
     out.extend_from_slice(b"HTTP/1.1 412 Precondition Failed\r\n");
     out.extend_from_slice(TEXT_HEADERS);
     let body = match current {
@@ -178,6 +192,10 @@ pub fn condition_failed_with(
     expiry_ms: Option<u64>,
     value: &[u8],
 ) {
+    if let Some(framing) = style.line {
+        let value = LineValue::Shown(value);
+        return lines::condition(out, framing, Some(current), expiry_ms, value);
+    }
     out.reserve(ANSWER_HEAD_BYTES_MAX + value.len());
     out.extend_from_slice(
         b"HTTP/1.1 412 Precondition Failed\r\nContent-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\nPreference-Applied: return=representation\r\n",
@@ -205,6 +223,9 @@ pub(crate) fn hello(out: &mut Vec<u8>, style: Style, hello: &str) {
 
 /// Any refusal: `code: sentence`.
 pub fn refusal(out: &mut Vec<u8>, style: Style, refusal: &Refusal) {
+    if let Some(framing) = style.line {
+        return lines::refusal(out, framing, refusal);
+    }
     let style = if refusal.close {
         style.closing()
     } else {
@@ -244,7 +265,7 @@ pub fn text(out: &mut Vec<u8>, style: Style, status: u16, body: &str) {
 /// 200 to a browser that asks which requests a page may send: everything that the data port knows.
 pub fn preflight(out: &mut Vec<u8>, style: Style) {
     out.extend_from_slice(
-        b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Methods: GET, HEAD, PUT, DELETE\r\n\
+        b"HTTP/1.1 200 OK\r\nAccess-Control-Allow-Methods: GET, HEAD, PUT, DELETE, POST\r\n\
           Access-Control-Allow-Headers: Authorization, Content-Type, Accept, If-Match, If-None-Match, Prefer, Dendra-Timeout-Ms\r\n\
           Access-Control-Max-Age: 600\r\n",
     );
@@ -263,6 +284,46 @@ pub fn scan_head(out: &mut Vec<u8>, style: Style, framing: Framing, receipt: Rec
     out.extend_from_slice(b"X-Content-Type-Options: nosniff\r\n");
     receipt_line(out, receipt);
     out.extend_from_slice(b"Transfer-Encoding: chunked\r\nTrailer: Dendra-Scan\r\n");
+    connection_line(out, style);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The answer to a count. `next`: where to go on, as there may be more.
+pub fn count(out: &mut Vec<u8>, style: Style, receipt: Receipt, count: u64, next: Option<&[u8]>) {
+    let mut body = format!("{{\"count\":{count},\"complete\":{}", next.is_none()).into_bytes();
+    if let Some(next) = next {
+        body.extend_from_slice(b",\"next\":\"");
+        percent::encode_into(next, &mut body);
+        body.push(b'"');
+    }
+    body.extend_from_slice(b"}\n");
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n");
+    out.extend_from_slice(b"X-Content-Type-Options: nosniff\r\n");
+    receipt_line(out, receipt);
+    text_line(out, b"Content-Length: ", body.len().to_string().as_bytes());
+    connection_line(out, style);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&body);
+}
+
+/// Head of the answer to a batch: 200, chunked. Lines follow in chunks, then [`lines::batch_end`].
+pub fn batch_head(out: &mut Vec<u8>, style: Style, framing: LineFraming) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    text_line(out, b"Content-Type: ", framing.media_type().as_bytes());
+    out.extend_from_slice(
+        b"X-Content-Type-Options: nosniff\r\nTransfer-Encoding: chunked\r\nTrailer: Dendra-Batch\r\n",
+    );
+    connection_line(out, style);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Head of a watch: 200, chunked. Events follow in chunks, then [`super::events::events_end`].
+pub fn events_head(out: &mut Vec<u8>, style: Style, framing: EventFraming) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    text_line(out, b"Content-Type: ", framing.media_type().as_bytes());
+    out.extend_from_slice(
+        b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nTransfer-Encoding: chunked\r\n",
+    );
     connection_line(out, style);
     out.extend_from_slice(b"\r\n");
 }
@@ -349,40 +410,22 @@ fn description(out: &mut Vec<u8>, found: &Found) {
 
 fn etag(out: &mut Vec<u8>, version: Version) {
     out.extend_from_slice(b"ETag: \"");
-    out.extend_from_slice(&sixteen_digits(version.hlc));
-    out.push(b'-');
-    hexadecimal(out, version.origin);
-    out.push(b'-');
-    hexadecimal(out, version.rmw);
+    version_text(out, version);
     out.extend_from_slice(b"\"\r\n");
 }
 
 /// Every text is appended in an arm of its own. So its length is known to the compiler, and a copy
 /// is a few moves instead of a call.
 fn receipt_line(out: &mut Vec<u8>, receipt: Receipt) {
-    out.extend_from_slice(b"Dendra-Receipt: acks=");
-    decimal(out, u64::from(receipt.acks));
-    out.push(b'/');
-    decimal(out, u64::from(receipt.from));
-    out.extend_from_slice(b"; level=");
-    out.extend_from_slice(receipt.level.as_str().as_bytes());
-    text_line(
-        out,
-        b"; durability=",
-        receipt.durability.as_str().as_bytes(),
-    );
+    out.extend_from_slice(b"Dendra-Receipt: ");
+    receipt_text(out, receipt);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn known_line(out: &mut Vec<u8>, acks: Option<(u8, u8)>, known: Known) {
     out.extend_from_slice(b"Dendra-Receipt: ");
-    if let Some((acks, from)) = acks {
-        out.extend_from_slice(b"acks=");
-        decimal(out, u64::from(acks));
-        out.push(b'/');
-        decimal(out, u64::from(from));
-        out.extend_from_slice(b"; ");
-    }
-    text_line(out, b"outcome=", known.as_str().as_bytes());
+    known_text(out, acks, known);
+    out.extend_from_slice(b"\r\n");
 }
 
 fn connection_line(out: &mut Vec<u8>, style: Style) {
@@ -422,64 +465,6 @@ fn finish_with(out: &mut Vec<u8>, style: Style, body: &[u8]) {
     if !style.omits_body {
         out.extend_from_slice(body);
     }
-}
-
-/// Decimal digits of `number`. Most numbers here have one.
-#[inline]
-fn decimal(out: &mut Vec<u8>, number: u64) {
-    match number {
-        0..10 => out.push(b'0' + number as u8),
-        _ => long_decimal(out, number),
-    }
-}
-
-/// Writes any number in decimal: several times as fast as formatting, on the path of every answer.
-fn long_decimal(out: &mut Vec<u8>, number: u64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-/// Hexadecimal digits of `number`, as few as it takes.
-fn hexadecimal(out: &mut Vec<u8>, number: u32) {
-    match number {
-        0..10 => out.push(b'0' + number as u8),
-        _ => {
-            let zeros = number.leading_zeros() as usize / 4;
-            out.extend_from_slice(&eight_digits(number)[zeros..]);
-        }
-    }
-}
-
-/// All sixteen hexadecimal digits of `number`.
-fn sixteen_digits(number: u64) -> [u8; 16] {
-    let mut digits = [0; 16];
-    digits[..8].copy_from_slice(&eight_digits((number >> 32) as u32));
-    digits[8..].copy_from_slice(&eight_digits(number as u32));
-    digits
-}
-
-/// All eight hexadecimal digits of `number`, worked out side by side in one word.
-fn eight_digits(number: u32) -> [u8; 8] {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    // Every nibble moves to a byte of its own, in three halvings.
-    let mut nibbles = u64::from(number);
-    nibbles = (nibbles | nibbles << 16) & 0x0000_ffff_0000_ffff;
-    nibbles = (nibbles | nibbles << 8) & 0x00ff_00ff_00ff_00ff;
-    nibbles = (nibbles | nibbles << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // Six more carries ten and above, and no digit below, into the upper half of the byte.
-    let is_letter = ((nibbles + 6 * EACH) >> 4) & EACH;
-    let from_zero = u64::from(b'a' - 10 - b'0');
-    (nibbles + u64::from(b'0') * EACH + from_zero * is_letter).to_be_bytes()
 }
 
 #[cfg(test)]

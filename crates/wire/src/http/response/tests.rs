@@ -1,5 +1,6 @@
 //! The bytes of each answer.
 
+use super::facts::{hexadecimal, sixteen_digits};
 use super::*;
 use crate::http::{Limits, Parsed, parse_head};
 use dendra_base::{Consistency, Durability};
@@ -24,11 +25,13 @@ const KEEP: Style = Style {
     page: None,
     connection: ConnectionFate::Persist,
     omits_body: false,
+    line: None,
 };
 const HEAD_ONLY: Style = Style {
     page: None,
     connection: ConnectionFate::Persist,
     omits_body: true,
+    line: None,
 };
 const TAG: &str = "ETag: \"0193abcd00000001-1f-0\"\r\n";
 const ACHIEVED: &str = "Dendra-Receipt: acks=1/1; level=linearizable; durability=sync\r\n";
@@ -206,6 +209,7 @@ fn the_longest_head_stays_below_its_bound() {
     let style = Style {
         connection: ConnectionFate::KeepAlive,
         omits_body: true,
+        line: None,
         page: None,
     };
     assert!(written(|out| value(out, style, &longest, b"")).len() < ANSWER_HEAD_BYTES_MAX);

@@ -91,10 +91,10 @@ impl Bucket {
         let region = variable("AWS_REGION").unwrap_or_else(|| "us-east-1".to_owned());
         let endpoint = variable("AWS_ENDPOINT_URL")
             .unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
-        let needed = |name: &str| {
-            variable(name).ok_or_else(|| {
+        let needed = |variable_name: &str| {
+            variable(variable_name).ok_or_else(|| {
                 Failure::usage(format!(
-                    "{name} is not set: object storage needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                    "{variable_name} is not set: object storage needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
                 ))
             })
         };
@@ -388,8 +388,8 @@ impl StoredBytes for S3File {
             return Ok(());
         }
         let mut window = self.window.lock().expect("no holder panics");
-        let (begins, bytes) = &*window;
-        if offset < *begins || end > begins + bytes.len() as u64 {
+        let (held_from, held) = &*window;
+        if offset < *held_from || end > held_from + held.len() as u64 {
             let from = offset.min(if end == self.length {
                 self.length.saturating_sub(TAIL_BYTES)
             } else {
