@@ -61,6 +61,9 @@ pub const HEARTBEAT_S_DEFAULT: u32 = 15;
 /// The longest time between two events of a watch that a client may ask for, in seconds.
 pub const HEARTBEAT_S_MAX: u32 = 300;
 
+/// Longest time that a GET waits for another state of its key, in seconds.
+pub const WAIT_S_MAX: u32 = 300;
+
 /// The longest time to live, in seconds: 100 years, so that `now + ttl` stays far from every
 /// overflow.
 pub const TTL_S_MAX: u32 = 100 * 365 * 24 * 60 * 60;

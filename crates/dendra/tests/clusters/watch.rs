@@ -289,3 +289,27 @@ fn watchers_miss_nothing_and_invent_nothing_while_members_are_killed() {
     let events: u64 = seen.iter().map(|seen| seen.events).sum();
     assert!(events > writes() / 2, "{events} events");
 }
+
+#[test]
+fn a_read_that_waits_at_one_member_hears_of_writes_at_another() {
+    let mut cluster = Cluster::start_with_admin(&[]);
+    cluster.wait_for_all_links();
+    let mut known = None;
+    for round in 0..9 {
+        let open = |at: usize| Client::open(cluster.listen[at % NODES]).expect("a member");
+        let (mut reader, mut writer) = (open(round + 1), open(round));
+        let unless = known.map(|tag| format!("If-None-Match: {tag}"));
+        let lines: Vec<&str> = unless.as_deref().into_iter().collect();
+        let target = "/v0/entity?id=k&wait_s=300";
+        reader.send("GET", target, &lines, b"").expect("it is sent");
+        // Whichever comes first: the answer is this write, or the test hangs.
+        let value = format!("{round}");
+        let written = writer.ask("PUT", "k", &[], value.as_bytes());
+        let written = written.expect("an answer").etag;
+        let answer = reader.read().expect("an answer");
+        assert_eq!((answer.status, &answer.etag), (200, &written), "{answer:?}");
+        assert_eq!(answer.body, value.as_bytes());
+        assert!(answer.receipt.contains("level=linearizable"), "{answer:?}");
+        known = written;
+    }
+}

@@ -99,6 +99,7 @@ async fn read(
         wants_current: false,
         ttl_s: None,
         timeout_ms: limits::TOKENS_DEADLINE.as_millis() as u32,
+        wait_s: None,
     };
     let deadline_us = lane.now_us() + limits::TOKENS_DEADLINE.as_micros() as u64;
     let request = KeyRequest {

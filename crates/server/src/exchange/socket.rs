@@ -750,6 +750,8 @@ impl Socket {
         &mut self,
         watch: &WatchSeat,
     ) -> Result<Option<WatchNews>, ConnectionEnd> {
+        self.lane.refresh();
+        let asked_us = self.lane.now_us();
         let news = poll_fn(|cx| {
             self.lane.refresh();
             // A batch that is not taken is behind the last token.
@@ -761,10 +763,11 @@ impl Socket {
             }
             let mut looks_us = u64::MAX;
             if self.stream.poll_read_ready(cx).is_ready() {
-                if self.is_client_gone() {
-                    return Poll::Ready(Err(ConnectionEnd::HungUp));
+                if let Err(end) = self.expect_client(asked_us) {
+                    return Poll::Ready(Err(end));
                 }
-                // It sent more, or its socket only seemed to have more: nothing wakes when it goes.
+                // It may read on with its side closed, or sent more, or its socket only seemed to
+                // have more: nothing wakes when it goes.
                 looks_us = self.deadline_us(limits::WATCH_LOOK);
             }
             self.seat.arm(looks_us);

@@ -41,6 +41,7 @@ const ROUTES: &[Ask] = &[
     ("PUT", "/v0/entity?id=c&ttl=1000", "", "three"),
     ("DELETE", "/v0/entity?id=c", "", ""),
     ("GET", "/v0/entities?start=a", "", ""),
+    ("GET", "/v0/count?prefix=a", "", ""),
     ("GET", "/v0/entities?start=a&limit=1", "", ""),
     ("GET", "/v0/entities?prefix=a&keys-only=true", "", ""),
     ("GET", "/v0/entities?start=a&reverse=true", "", ""),

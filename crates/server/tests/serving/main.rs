@@ -10,6 +10,7 @@ mod border;
 mod contract;
 mod half_close;
 mod joiner;
+mod long_poll;
 mod pipelining;
 mod smoke;
 mod strictness;

@@ -262,6 +262,7 @@ pub fn parse_item(
         wants_current: batch.wants_current && op != EntityOp::Get,
         ttl_s,
         timeout_ms: batch.timeout_ms,
+        wait_s: None,
     })
 }
 

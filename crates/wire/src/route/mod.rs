@@ -42,7 +42,7 @@ pub use watch::{WatchFrom, WatchQuery, bad_token};
 
 use crate::condition::{self, Condition};
 use crate::http::{Body, FieldLines, Head, Method};
-use crate::limits::{TOKENS_BYTES_MAX, TTL_S_MAX};
+use crate::limits::{TOKENS_BYTES_MAX, TTL_S_MAX, WAIT_S_MAX};
 use crate::percent;
 use crate::refusal::{Refusal, echo};
 use checks::{allow, check_coding, check_message};
@@ -153,6 +153,8 @@ pub struct Entity {
     pub ttl_s: Option<u32>,
     /// Time until the deadline, counted from the arrival of the head.
     pub timeout_ms: u32,
+    /// How long a GET waits for another state of its key, in seconds.
+    pub wait_s: Option<u32>,
 }
 
 /// Reads the operation from a head. The key of an entity goes to `key`.
@@ -227,6 +229,7 @@ fn tokens(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
         wants_current: false,
         ttl_s: None,
         timeout_ms: timeout_ms(head)?,
+        wait_s: None,
     };
     if op == EntityOp::Put {
         if entity.condition == Condition::None {
@@ -252,7 +255,7 @@ pub fn is_tokens(stored_key: &[u8]) -> bool {
     name == Some(TOKENS)
 }
 
-const ENTITY_PARAMETERS: [&str; 5] = ["id", "ack", "from", "replicas", "ttl"];
+const ENTITY_PARAMETERS: [&str; 6] = ["id", "ack", "from", "replicas", "ttl", "wait_s"];
 
 fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<Entity, Refusal> {
     let op = match head.method {
@@ -265,7 +268,7 @@ fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
         }
     };
     check_message(head)?;
-    let [id, ack, from, replicas, ttl] = parameters(head.query, &ENTITY_PARAMETERS)?;
+    let [id, ack, from, replicas, ttl, wait_s] = parameters(head.query, &ENTITY_PARAMETERS)?;
     read_key(id, settings, key)?;
     if ttl.is_some() && op != EntityOp::Put {
         return Err(Refusal::bad("unknown-parameter", "ttl goes with PUT only"));
@@ -278,7 +281,22 @@ fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
             && matches!(op, EntityOp::Put | EntityOp::Delete),
         ttl_s: ttl.map(time_to_live).transpose()?,
         timeout_ms: timeout_ms(head)?,
+        wait_s: wait_s.map(wait).transpose()?,
     };
+    if entity.wait_s.is_some() {
+        if op != EntityOp::Get || ack.or(from).or(replicas).is_some() {
+            return Err(Refusal::bad(
+                "unknown-parameter",
+                "wait_s goes with GET only, and at its usual level: leave out ack, from and replicas",
+            ));
+        }
+        if head.if_match != FieldLines::Absent {
+            return Err(Refusal::bad(
+                "bad-condition",
+                "wait_s goes with If-None-Match, the ETag that you know, or without a condition",
+            ));
+        }
+    }
     if op == EntityOp::Put {
         check_value(head, settings)?;
     }
@@ -307,6 +325,7 @@ fn touch(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<E
         wants_current: head.prefers_representation,
         ttl_s: Some(time_to_live(ttl)?),
         timeout_ms: timeout_ms(head)?,
+        wait_s: None,
     })
 }
 
@@ -334,6 +353,16 @@ fn read_key(id: Option<&[u8]>, settings: &RequestRules, key: &mut KeyBuf) -> Res
 
 fn condition(head: &Head<'_>) -> Result<Condition, Refusal> {
     condition::parse(head.if_match.lines(), head.if_none_match.lines())
+}
+
+fn wait(raw: &[u8]) -> Result<u32, Refusal> {
+    match number("wait_s", raw)? {
+        seconds @ 1..=WAIT_S_MAX => Ok(seconds),
+        _ => Err(Refusal::bad(
+            "bad-number",
+            format!("wait_s is 1 to {WAIT_S_MAX} seconds"),
+        )),
+    }
 }
 
 fn time_to_live(raw: &[u8]) -> Result<u32, Refusal> {

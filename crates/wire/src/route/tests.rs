@@ -77,9 +77,44 @@ fn a_get_of_one_key_has_the_usual_numbers() {
             wants_current: false,
             ttl_s: None,
             timeout_ms: TIMEOUT_MS_DEFAULT,
+            wait_s: None,
         }))
     );
     assert_eq!(key, b"\x10a+b\0/");
+}
+
+#[test]
+fn a_read_that_waits_is_a_get_at_the_usual_level() {
+    for (line, wait_s) in [
+        ("GET /v0/entity?id=k", None),
+        ("GET /v0/entity?id=k&wait_s=1", Some(1)),
+        ("GET /v0/entity?wait_s=300&id=k", Some(300)),
+    ] {
+        assert_eq!(entity_of(line, "", &THREE_NODES).wait_s, wait_s, "{line}");
+    }
+    let known = "If-None-Match: \"0000000000000001-1-0\"\r\n";
+    let waiting = entity_of("GET /v0/entity?id=k&wait_s=30", known, &ONE_NODE);
+    assert!(matches!(waiting.condition, Condition::Differs(_)));
+    for text in ["0", "301", "-1", "1.5", "", "x"] {
+        let line = format!("GET /v0/entity?id=k&wait_s={text}");
+        assert_refused(&line, "", 400, "bad-number");
+    }
+    for line in [
+        "PUT /v0/entity?id=k&wait_s=1",
+        "HEAD /v0/entity?id=k&wait_s=1",
+        "DELETE /v0/entity?id=k&wait_s=1",
+        "GET /v0/entity?id=k&wait_s=1&ack=1",
+        "GET /v0/entity?id=k&wait_s=1&replicas=1/1",
+        "GET /v0/entities?start=k&wait_s=1",
+    ] {
+        assert_refused(line, "", 400, "unknown-parameter");
+    }
+    assert_refused(
+        "GET /v0/entity?id=k&wait_s=1",
+        "If-Match: *\r\n",
+        400,
+        "bad-condition",
+    );
 }
 
 #[test]
@@ -211,7 +246,7 @@ fn an_unknown_parameter_is_named_and_cut_short() {
     let (_, sentence) = refused("GET /v0/entity?id=k&colour=red", "");
     assert_eq!(
         sentence,
-        "unknown-parameter: `colour` is not known here; this path takes id, ack, from, replicas, ttl"
+        "unknown-parameter: `colour` is not known here; this path takes id, ack, from, replicas, ttl, wait_s"
     );
     let (_, sentence) = refused(&format!("GET /v0/status?{}=1", "x".repeat(500)), "");
     assert!(sentence.len() < 120, "{sentence}");

@@ -25,6 +25,7 @@ mod batch;
 mod in_front;
 mod late_body;
 mod login;
+mod long_poll;
 mod refused;
 mod requests;
 mod scan;
@@ -48,11 +49,12 @@ use crate::rights::{ShownNames, StandingLogin};
 use crate::tls::ByteStream;
 use crate::waiting::finished::Finished;
 use crate::waiting::seat::{Seat, WakeReason};
-use crate::waiting::status;
-use dendra_wire::Refusal;
+use crate::waiting::status::{self, AnswerTerms};
+use dendra_base::Key;
 use dendra_wire::http::ConnectionFate as Persistence;
 use dendra_wire::http::response::{PageLines, Style};
 use dendra_wire::route::{BatchTerms, Scan as Query, WatchQuery};
+use dendra_wire::{Condition, Refusal};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -82,6 +84,8 @@ enum NextWait {
     Batch(Box<PendingBatch>),
     /// A watch, from its head to its end.
     Watch(Box<PendingWatch>),
+    /// Another state of a key.
+    Poll(Box<PendingPoll>),
     /// A peer's link begins behind the answer that is formed.
     Link(Box<PendingLink>),
     /// The loop's node, for a peer that asks over plain HTTP.
@@ -123,6 +127,19 @@ struct PendingWatch {
     query: WatchQuery,
     style: Style,
     began_ns: u64,
+}
+
+/// A read that waits for another state of its key.
+struct PendingPoll {
+    login: Option<StandingLogin>,
+    key: Key,
+    condition: Condition,
+    terms: AnswerTerms,
+    began_ns: u64,
+    /// Until then a first state has to be known.
+    known_by_us: u64,
+    /// Until then another one may come.
+    until_us: u64,
 }
 
 /// One connection.
@@ -286,6 +303,7 @@ impl Connection {
                 NextWait::Scan(scan) => Box::pin(self.stream(*scan)).await,
                 NextWait::Batch(batch) => Box::pin(self.carry_out(*batch)).await,
                 NextWait::Watch(watch) => Box::pin(self.follow(*watch)).await,
+                NextWait::Poll(poll) => Box::pin(self.poll(*poll)).await,
                 NextWait::PeerAsk(ask) => Box::pin(self.answer_peer(*ask)).await,
                 NextWait::Link(link) => match self.socket.flush().await {
                     Ok(()) => {

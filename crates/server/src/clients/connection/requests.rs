@@ -7,6 +7,7 @@
 //!                               ├─ scan       ─► NextWait::Scan
 //!                               ├─ batch      ─► NextWait::Batch
 //!                               ├─ watch      ─► NextWait::Watch
+//!                               ├─ GET with wait_s ─► NextWait::Poll
 //!                               └─ status     ─► answer
 //! ```
 //!
@@ -20,7 +21,9 @@
 //! See: docs/api.md, crate `wire`.
 
 use super::login::{PEER_PATHS, is_guarded, no_tokens};
-use super::{Connection, FrontStep, NextWait, PendingBatch, PendingScan, PendingWatch};
+use super::{
+    Connection, FrontStep, NextWait, PendingBatch, PendingPoll, PendingScan, PendingWatch,
+};
 use crate::clients::answers::{self, Answers};
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::exchange::body::{BodyReader, Inflow, PendingBody};
@@ -130,7 +133,8 @@ impl Connection {
                     }
                     _ => false,
                 };
-            let may_join = may_join && !is_tokens(stored_key);
+            let is_poll = matches!(&routed, Ok(Route::Entity(entity)) if entity.wait_s.is_some());
+            let may_join = may_join && !is_poll && !is_tokens(stored_key);
             if !may_join || lane.is_poisoned() {
                 return self.those_in_front();
             }
@@ -187,6 +191,20 @@ impl Connection {
         watch.lap(stages, op_of_entity(entity.op), RequestStage::Parse);
         if let Err(refusal) = self.backend.check(entity, &terms) {
             return self.refuse(head, &refusal);
+        }
+        if let Some(wait_s) = entity.wait_s {
+            let came_us = self.in_front.came_us();
+            let poll = PendingPoll {
+                login: self.standing(head, || Route::Entity(entity.clone())),
+                key: Key::user(&stored_key[1..]),
+                condition: entity.condition.clone(),
+                terms,
+                began_ns: self.in_front.began_ns(),
+                known_by_us: self.in_front.deadline_us(entity.timeout_ms),
+                until_us: came_us + u64::from(wait_s) * 1_000_000,
+            };
+            self.end_if(style);
+            return (head.consumed, Some(NextWait::Poll(Box::new(poll))));
         }
         match entity.op {
             EntityOp::Get | EntityOp::Head => {

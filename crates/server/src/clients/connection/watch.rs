@@ -41,12 +41,20 @@ use std::sync::Arc;
 const EVENT_BYTES: usize = 128;
 
 /// A watch that is open, and closed when dropped.
-struct ServedWatch {
+pub(super) struct ServedWatch {
     lane: Rc<EventLoop>,
     backend: Backend,
     id: WatchId,
     seat: Rc<WatchSeat>,
     _place: Permit<Arc<Gate>>,
+}
+
+impl ServedWatch {
+    /// Asks for the next events, which come to the seat.
+    pub(super) fn want_more(&self) -> &WatchSeat {
+        self.backend.watch_more(&self.lane, self.id);
+        &self.seat
+    }
 }
 
 impl Drop for ServedWatch {
@@ -183,8 +191,7 @@ impl Connection {
         response::events_head(self.socket.out(), style, query.framing);
         self.socket.flush().await?;
         let last_words = loop {
-            watch.backend.watch_more(&self.lane, watch.id);
-            let Some(news) = self.socket.news(&watch.seat).await? else {
+            let Some(news) = self.socket.news(watch.want_more()).await? else {
                 self.is_closing = true;
                 break Some(DRAINING);
             };
@@ -235,7 +242,7 @@ impl Connection {
         events_end(out);
     }
 
-    /// Opens the watch that was asked for, if there is room for one more.
+    /// Opens the watch that was asked for.
     fn open_watch(
         &self,
         query: &WatchQuery,
@@ -259,6 +266,11 @@ impl Connection {
             from,
             heartbeat_us: u64::from(query.heartbeat_s) * 1_000_000,
         };
+        self.enter_watch(terms)
+    }
+
+    /// Opens a watch, if there is room for one more.
+    pub(super) fn enter_watch(&self, terms: WatchTerms) -> Result<ServedWatch, Refusal> {
         let place = Gate::offer(Arc::clone(&self.lane.parts.budgets.watches), 1);
         let place = place.ok_or_else(|| {
             let sentence = "there are as many watches as there may be";
