@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test prove soak prove-codecs mutants mutants-setup outgrow-setup outgrow-cassandra demo dist clean
+.PHONY: help run check test prove soak prove-codecs mutants mutants-setup outgrow-setup outgrow-cassandra demo dist prove-alerts clean
 
 ## help: show this list
 help:
@@ -85,6 +85,15 @@ demo:
 ## dist: a static binary for any Linux, with symbols, SBOM and checksums, in target/dist
 dist:
 	CARGO='$(CARGO)' scripts/dist.sh
+
+## prove-alerts: do alerts of deploy/prometheus fire when they should? By promtool, if it is there
+PROMTOOL ?= promtool
+prove-alerts:
+	@if command -v '$(PROMTOOL)' > /dev/null; then \
+	  cd deploy/prometheus && '$(PROMTOOL)' test rules dendra.rules.test.yaml; \
+	else \
+	  echo 'SKIPPED: promtool is missing. Install prometheus, or give PROMTOOL=/path/of/promtool'; \
+	fi
 
 ## clean: remove what was built (never data)
 clean:

@@ -7,6 +7,7 @@
 //! pub const QUEUE_LEN_MAX: usize       in limits.rs     docs/overload.md names it
 //! Refusal::new(400, "bad-range", …)    in crates/       docs/api.md names the code word
 //! a sentence                           in *.md          at most 100 columns a line
+//! docs/operating.md#damage             below deploy/    the file is there, and the heading, too
 //! ```
 //!
 //! Invariants
@@ -26,9 +27,12 @@ const OVERLOAD: &str = "docs/overload.md";
 const MEASUREMENTS: &str = "docs/lab/20";
 /// Columns of a line of prose, so that a diff of a paragraph can be read.
 const COLUMNS_MAX: usize = 100;
+/// Files for operators, which name sheets of the runbook.
+const SHIPPED: &str = "deploy/";
 /// A path in a document begins with one of these.
-const STARTS: [&str; 9] = [
+const STARTS: [&str; 10] = [
     "crates/",
+    "deploy/",
     "docs/",
     "examples/",
     "fuzz/",
@@ -49,6 +53,8 @@ pub(crate) fn check(tree: &Tree, sources: &[Source]) -> Vec<Finding> {
             if !path.starts_with(MEASUREMENTS) {
                 findings.extend(widths(path, text));
             }
+        } else if path.starts_with(SHIPPED) {
+            findings.extend(headings(tree, path, text));
         }
     }
     let api = tree.text(API).unwrap_or("");
@@ -100,6 +106,28 @@ fn links(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
                 .is_some_and(|target_text| anchors(target_text).any(|a| a == anchor))
         {
             missing(format!("`{file}` has no heading `#{anchor}`"));
+        }
+    }
+    findings
+}
+
+/// Headings that a file for operators names, as `docs/operating.md#damage`.
+fn headings(tree: &Tree, path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let words = line.split(|c: char| !c.is_alphanumeric() && !"/._-#".contains(c));
+        for named in words.filter(|word| word.starts_with("docs/")) {
+            let named = named.trim_end_matches('.');
+            let (file, anchor) = named.split_once('#').unwrap_or((named, ""));
+            let page = tree.text(file);
+            let is_there = match anchor {
+                "" => tree.has(file),
+                _ => page.is_some_and(|page| anchors(page).any(|a| a == anchor)),
+            };
+            if !is_there {
+                let message = format!("`{named}` leads nowhere");
+                findings.push(Finding::new(path, at + 1, "links", message));
+            }
         }
     }
     findings
@@ -336,6 +364,23 @@ mod tests {
         assert_eq!(lines(&links(&tree, "docs/b.md", good)), [0; 0]);
         let bad = "[a](nowhere.md)\n\n[b](../docs/api.md#no-such-heading)\n";
         assert_eq!(lines(&links(&tree, "docs/b.md", bad)), [1, 3]);
+    }
+
+    #[test]
+    fn headings_that_files_for_operators_name_are_found() {
+        let mut tree = tree();
+        let page = "# Operating\n## A full disk\n".to_owned();
+        tree.texts.push(("docs/operating.md".to_owned(), page));
+        tree.texts.sort();
+        tree.paths.push("docs/operating.md".to_owned());
+        tree.paths.sort();
+        let good = "runbook: docs/operating.md#a-full-disk\n# as docs/operating.md.\n";
+        let found = |text| lines(&headings(&tree, "deploy/a.yaml", text));
+        assert_eq!(found(good), [0; 0]);
+        assert_eq!(
+            found("a: 1\nb: docs/operating.md#gone\nc: docs/no.md\n"),
+            [2, 3]
+        );
     }
 
     #[test]

@@ -6,12 +6,14 @@
 //!
 //! Invariants
 //! 1. A scrape reads; it resets no counter and makes no request wait.
-//! 2. Documents name metrics as the table does (tests below).
+//! 2. Documents, alerts and the dashboard name metrics as the table does (`documents.rs`).
 //!
 //! Not here: the metrics themselves (`table.rs`), the counters (`measure/metrics.rs`), the route
 //! (`admin/mod.rs`).
 //! See: docs/overload.md.
 
+#[cfg(test)]
+mod documents;
 mod metric;
 mod process;
 mod sample;
@@ -85,10 +87,7 @@ impl Collector for ScrapeSources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use metric::Metric;
     use std::collections::BTreeSet;
-    use std::fs;
-    use std::path::Path;
     use table::METRICS;
 
     #[test]
@@ -124,56 +123,5 @@ mod tests {
         assert_eq!(names[..6], process);
         assert_eq!(names[6..], ["dendra_build_info", "dendra_ready"]);
         assert!(page.ends_with("\ndendra_ready 0\n# EOF\n"), "{page}");
-    }
-
-    /// Words of documents that are no metrics: crates, and the begin of tokens and of all metrics.
-    const OTHERS: [&str; 4] = ["dendra_", "dendra_engine", "dendra_node", "dendra_server"];
-
-    /// Names of metrics in a line, with the labels that stand behind them in braces.
-    fn named(line: &str) -> Vec<(&str, Vec<&str>)> {
-        let named = line.match_indices("dendra_").map(|(at, _)| {
-            let is_of_name = |c: char| c.is_ascii_lowercase() || c == '_';
-            let name = line[at..].split(|c| !is_of_name(c)).next();
-            let name = name.expect("it begins with a letter");
-            let labels = line[at + name.len()..].strip_prefix('{');
-            let labels = labels.and_then(|labels| Some(labels.split_once('}')?.0));
-            let labels = labels.unwrap_or_default().split(',');
-            let labels = labels.filter_map(|label| Some(label.split_once('=')?.0));
-            (name, labels.collect())
-        });
-        named.filter(|(name, _)| !OTHERS.contains(name)).collect()
-    }
-
-    /// Is this how a document names the metric?
-    fn is_name_of(metric: &Metric, name: &str, line: &str) -> bool {
-        let mut ends = metric.endings().iter();
-        metric.name == name
-            || ends.any(|end| name.strip_suffix(end) == Some(metric.name))
-            || (line.contains("| grep ") && metric.name.starts_with(name))
-    }
-
-    #[test]
-    fn documents_name_metrics_and_labels_that_exist() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let files = [root.join("docs"), root].map(|folder| fs::read_dir(folder).expect("a folder"));
-        let mut count = 0;
-        for file in files.into_iter().flatten() {
-            let path = file.expect("an entry").path();
-            if path.extension().is_none_or(|end| end != "md") {
-                continue;
-            }
-            let page = fs::read_to_string(&path).expect("a page");
-            for line in page.lines() {
-                for (name, labels) in named(line) {
-                    let mut metrics = METRICS.iter();
-                    let metric = metrics.find(|metric| is_name_of(metric, name, line));
-                    let has = |label| metric.is_some_and(|metric| metric.labels.contains(label));
-                    let is_good = metric.is_some() && labels.iter().all(has);
-                    assert!(is_good, "{}: {name}{labels:?}: {line}", path.display());
-                    count += 1;
-                }
-            }
-        }
-        assert!(count > 50, "{count} names of metrics in the documents");
     }
 }
