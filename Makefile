@@ -7,7 +7,7 @@ DATA  ?= data
 OPTIONS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test prove soak prove-codecs mutants mutants-setup outgrow-setup outgrow-cassandra demo dist prove-alerts clean
+.PHONY: help run check test prove soak prove-codecs mutants mutants-setup outgrow-setup outgrow-cassandra demo dist deb prove-deb prove-alerts clean
 
 ## help: show this list
 help:
@@ -85,6 +85,14 @@ demo:
 ## dist: a static binary for any Linux, with symbols, SBOM and checksums, in target/dist
 dist:
 	CARGO='$(CARGO)' scripts/dist.sh
+
+## deb: the Debian package of it, in target/dist
+deb: dist
+	scripts/deb.sh
+
+## prove-deb: install, upgrade and purge the package in a Debian of its own, as root
+prove-deb: dist
+	scripts/deb.sh try
 
 ## prove-alerts: do alerts of deploy/prometheus fire when they should? By promtool, if it is there
 PROMTOOL ?= promtool
