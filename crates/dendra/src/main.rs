@@ -59,6 +59,7 @@ mod runtime;
 mod scan;
 mod serve;
 mod signals;
+mod supervisor;
 mod token;
 mod watch;
 

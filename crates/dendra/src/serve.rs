@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. The line is printed when clients are accepted, with the ports that port 0 turned into.
 //! 2. Settings that are possible and perhaps not meant are in the log before the server starts.
-//! 3. A refusal of the server ends with its code: 2 settings, 3 folder, 4 address.
+//! 3. A supervisor learns of the start behind the line, and of the stop.
+//! 4. A refusal of the server ends with its code: 2 settings, 3 folder, 4 address.
 //!
 //! Not here: the effect of an option (`config/settings.rs`); signals, threads, sockets (crate
 //! `server`).
@@ -20,6 +21,7 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::logs;
 use crate::renewal::Renewal;
+use crate::supervisor::Supervisor;
 use dendra_server::{ExitReason, Running, StorePapers};
 
 /// `dendra serve`
@@ -49,11 +51,22 @@ pub(crate) fn serve(flags: &SettingsFlags, colour: Colour, console: Console) -> 
     let driver = driver
         .transpose()
         .map_err(|why| Failure::usage(format!("store: {why}")))?;
-    let on_serving = |running: &Running| announce(running, console);
+    let supervisor = Supervisor::of_environment();
+    let on_serving = |running: &Running| {
+        announce(running, console);
+        if let Some(supervisor) = &supervisor
+            && let Err(error) = supervisor.ready(running.pulse())
+        {
+            tracing::error!(%error, "no thread for the supervisor could be started");
+        }
+    };
     let reason = match driver {
         None => dendra_server::serve(settings, on_serving),
         Some((driver, papers)) => dendra_server::serve_front(settings, driver, papers, on_serving),
     };
+    if let Some(supervisor) = &supervisor {
+        supervisor.stopping();
+    }
     match reason {
         ExitReason::Stopped => Ok(Exit::OK),
         other => Err(Failure::new(Exit::from(&other), other.to_string())),

@@ -68,7 +68,7 @@ pub use disk::folder;
 pub use disk::large::LargeApart;
 pub use front::{StoreFiles, StorePapers};
 pub use health::{HealthKind, Severity};
-pub use lifecycle::{ExitReason, Running, Server, serve, serve_front};
+pub use lifecycle::{ExitReason, LoopPulse, Running, Server, serve, serve_front};
 pub use measure::profile::SampledAlloc;
 pub use phase::Phase;
 pub use secret_file::secret;

@@ -16,6 +16,7 @@ mod node;
 mod ownership;
 mod profile;
 mod streams;
+mod supervisor;
 #[path = "../support/mod.rs"]
 mod support;
 mod token;

@@ -11,7 +11,7 @@ use super::mailbox::{LoopEvent, Mailbox};
 use super::overload::Overload;
 use crate::measure::metrics::LoopMetrics;
 use std::ops::Index;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// One event loop as the other threads see it.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct LoopHandle {
     pub(crate) waits_for_queue: AtomicBool,
     /// Writes of this loop wait until flushes and compactions are no longer behind.
     pub(crate) waits_for_engine: AtomicBool,
+    /// Sweeps of the loop, each 100 ms while it turns.
+    pub(crate) sweeps: AtomicU64,
     pub(crate) metrics: LoopMetrics,
 }
 
@@ -34,6 +36,7 @@ impl LoopHandle {
             connections: AtomicUsize::new(0),
             waits_for_queue: AtomicBool::new(false),
             waits_for_engine: AtomicBool::new(false),
+            sweeps: AtomicU64::new(0),
             metrics: LoopMetrics::default(),
         }
     }

@@ -8,7 +8,7 @@
 //!         log, maintenance end ─► engine closed ─► Stopped
 //! exit    0 stopped    2 settings    3 folder, disowned folder    4 address    1 the rest
 //!
-//! doors.rs, starting.rs ◄─ running.rs ◄─ start.rs ◄─ serving.rs
+//! doors.rs, starting.rs, pulse.rs ◄─ running.rs ◄─ start.rs ◄─ serving.rs
 //! ```
 //!
 //! Invariants
@@ -22,11 +22,13 @@
 //! See: docs/api.md, section "Exit codes and signals".
 
 mod doors;
+mod pulse;
 mod running;
 mod serving;
 mod start;
 mod starting;
 
+pub use pulse::LoopPulse;
 pub use running::Running;
 pub use serving::{ExitReason, serve, serve_front};
 pub use start::Server;

@@ -7,6 +7,7 @@
 //! Not here: the parts that exist before threads start (`start.rs`).
 
 use super::doors::open;
+use super::pulse::LoopPulse;
 use super::starting::Starting;
 use crate::admin;
 use crate::border_watch::BorderWatch;
@@ -170,6 +171,11 @@ impl Running {
     /// Where in its life the node is.
     pub fn phase(&self) -> Phase {
         self.parts.phase.now()
+    }
+
+    /// For a watchdog: do the event loops turn?
+    pub fn pulse(&self) -> LoopPulse {
+        LoopPulse::of(&self.parts)
     }
 
     /// Why another member does not let this node's folder in: then it must be stopped.

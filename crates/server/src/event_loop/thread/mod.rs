@@ -325,6 +325,7 @@ async fn sweep(lane: Rc<EventLoop>) {
     loop {
         interval.tick().await;
         lane.refresh();
+        lane.handle().sweeps.fetch_add(1, Ordering::Relaxed);
         lane.pressure.set(lane.parts.store.engine.pressure());
         let (metrics, rooms) = (lane.metrics(), &lane.rooms);
         metrics.requests_held.set(rooms.requests.used());
