@@ -388,9 +388,11 @@ fn length(root: &Path, count: &mut Count, names: &mut Vec<String>) -> bool {
         }
     }
     let searches = SEARCHES.map(|search| search_job(&simulator, search));
-    let commands = [&DRIVER_TESTS[..], &DOC_TESTS].map(|command| cargo_job(root, command));
-    // The longest of all are among these.
-    others.splice(..0, searches.into_iter().chain(commands));
+    let [drivers, docs] = [&DRIVER_TESTS[..], &DOC_TESTS].map(|command| cargo_job(root, command));
+    // The longest of all, which a core compiles for a while; and behind the searches what would
+    // wait for the same lock of cargo.
+    let first = [drivers].into_iter().chain(searches).chain([docs]);
+    others.splice(..0, first);
     let mut held = true;
     let mut see = |name: &str, output| held &= see_job(name, output, count, names);
     lanes::run(waiting, others, &mut see);
