@@ -27,8 +27,21 @@ pub const VALUE_BYTES_MAX_DEFAULT: usize = 1 << 20;
 /// together with its header.
 pub const VALUE_BYTES_MAX_LIMIT: usize = 8 << 20;
 
+/// Metadata of one value: its names and contents together, as a client sends them. A quarter of the
+/// head of a request.
+pub const META_BYTES_MAX: usize = 4 << 10;
+
+/// Entries of it, the content type included: half of the header lines of a request.
+pub const META_LEN_MAX: usize = 32;
+
+/// Bytes that metadata adds to a value: a head of 7 bytes, and for each entry two lengths of 2.
+pub const WRAPPER_BYTES_MAX: usize = 7 + 4 * META_LEN_MAX + META_BYTES_MAX;
+
+/// Largest value of a client with its metadata, as the records of clients hold it.
+pub const WRAPPED_VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX_LIMIT + WRAPPER_BYTES_MAX;
+
 /// Largest value as stored. A hint and an accepted proposal are values that hold a cell with the
-/// largest value of a client, and up to a KiB of heads, ballots and ancestors.
-pub const STORED_VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX_LIMIT + (1 << 10);
+/// largest wrapped value of a client, and up to a KiB of heads, ballots and ancestors.
+pub const STORED_VALUE_BYTES_MAX: usize = WRAPPED_VALUE_BYTES_MAX + (1 << 10);
 
 const _: () = assert!(VALUE_BYTES_MAX_DEFAULT <= VALUE_BYTES_MAX_LIMIT);

@@ -125,7 +125,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dendra_base::limits::{VALUE_BYTES_MAX_DEFAULT, VALUE_BYTES_MAX_LIMIT};
+    use dendra_base::limits::{VALUE_BYTES_MAX_DEFAULT, VALUE_BYTES_MAX_LIMIT, WRAPPER_BYTES_MAX};
 
     #[test]
     fn the_parts_of_any_memory_from_the_least_on_are_all_of_it() {
@@ -158,7 +158,7 @@ mod tests {
             (VALUE_BYTES_MAX_DEFAULT, "1 MiB"),
             (VALUE_BYTES_MAX_LIMIT, "8 MiB"),
         ] {
-            let least = Options::memory_mib_min(value_bytes_max);
+            let least = Options::memory_mib_min(value_bytes_max + WRAPPER_BYTES_MAX);
             let row = format!("| values of at most {name} | {least} MiB |");
             assert!(page.contains(&row), "docs/overload.md has no row {row}");
         }

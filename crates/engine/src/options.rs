@@ -16,7 +16,7 @@ use std::fmt;
 /// proposal has beside it.
 const RECORD_BYTES_MAX: usize = 4 << 10;
 
-const BESIDE_BYTES: usize = limits::STORED_VALUE_BYTES_MAX - limits::VALUE_BYTES_MAX_LIMIT;
+const BESIDE_BYTES: usize = limits::STORED_VALUE_BYTES_MAX - limits::WRAPPED_VALUE_BYTES_MAX;
 
 /// Log segments and tables on a disk that is not small.
 const SEGMENT_BYTES: usize = 16 << 20;
@@ -92,7 +92,8 @@ pub enum Compression {
 pub struct Options {
     /// All memory the engine may hold; `memory.rs` splits it.
     pub memory_bytes: usize,
-    /// Largest value that is ever written or is in the folder; `memory_bytes` counts on it.
+    /// Largest value that is ever written or is in the folder, with its metadata where there is
+    /// some; `memory_bytes` counts on it.
     pub value_bytes_max: usize,
     /// A memtable is sealed when it holds this much. At most three exist at once.
     pub memtable_bytes: usize,
@@ -294,7 +295,7 @@ impl Options {
                 ),
             ));
         }
-        if self.value_bytes_max > limits::VALUE_BYTES_MAX_LIMIT
+        if self.value_bytes_max > limits::WRAPPED_VALUE_BYTES_MAX
             || self.value_bytes_max + RECORD_BYTES_MAX > self.commit_queue_bytes_max
         {
             return Err(BadOptions::of(
@@ -302,7 +303,7 @@ impl Options {
                 format!(
                     "value-bytes-max = {} is more than the engine can store: {} bytes at most, and one value must fit the commit queue of {} bytes",
                     self.value_bytes_max,
-                    limits::VALUE_BYTES_MAX_LIMIT,
+                    limits::WRAPPED_VALUE_BYTES_MAX,
                     self.commit_queue_bytes_max
                 ),
             ));

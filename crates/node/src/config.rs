@@ -63,7 +63,7 @@ pub struct NodeConfig {
     pub seed: u64,
     /// Operations of clients under way at once.
     pub operations_max: usize,
-    /// Longest value that this member keeps.
+    /// Longest value that this member keeps, with its metadata.
     pub value_bytes_max: usize,
 }
 

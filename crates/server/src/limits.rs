@@ -68,8 +68,8 @@ pub const SCAN_BYTES_SHARE: usize = 2;
 pub const SCAN_LINE_ROOMS: usize = 16;
 /// Values of more than 4 KiB, with a body of their own, that a member has begun to write, all loops
 /// together. Owners on slow machines store as much within a part of a request's deadline. On fast
-/// machines it is more than a network takes in the time of a write.
-pub const MEMBER_VALUE_BYTES_MAX: usize = 8 << 20;
+/// machines it is more than a network takes in the time of a write. The largest value fits.
+pub const MEMBER_VALUE_BYTES_MAX: usize = dendra_base::limits::WRAPPED_VALUE_BYTES_MAX;
 /// The bytes that one scan job may look at before it goes back to the end of the queue: about a
 /// millisecond of decoding. So a scan over tombstones does not hold a worker.
 pub const SCAN_LOOK_BYTES: usize = 256 << 10;
@@ -328,7 +328,7 @@ pub const EVENTS_A_TURN: usize = 256;
 pub const EVENTS_WAITING_MAX: usize = 1_024;
 /// Frames that wait for one link: a promise with two of the largest cells fits. Beyond it questions
 /// are refused here, and values beyond a half of it.
-pub const LINK_OUT_BYTES_MAX: usize = 32 << 20;
+pub const LINK_OUT_BYTES_MAX: usize = 33 << 20;
 /// When this much waits for a peer that asks, no more of its questions is read.
 pub const LINK_OUT_BYTES_PAUSE: usize = 1 << 20;
 /// From the first packet of a link to the end of its handshake.
@@ -433,11 +433,11 @@ const _: () = assert!(
         > 1_000 * dendra_wire::limits::TIMEOUT_MS_MAX as u64,
     "a repair begins when each operation is over that was under way when the damage was found"
 );
-const _: () = assert!(LARGE_KEPT_BYTES_MAX > dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
+const _: () = assert!(LARGE_KEPT_BYTES_MAX > dendra_base::limits::WRAPPED_VALUE_BYTES_MAX);
 const _: () =
     assert!(CONNECTIONS_BEYOND_UNPROVEN_MAX + LINKS_UNPROVEN_MAX < CONNECTIONS_BEYOND_MAX);
 const _: () = assert!(LINK_PROBE_SWEEPS < LINK_SILENT_SWEEPS_MAX);
-const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT);
+const _: () = assert!(LINK_OUT_BYTES_MAX / 2 >= 2 * dendra_base::limits::WRAPPED_VALUE_BYTES_MAX);
 const _: () = assert!(STORE_QUEUE_LEN_MAX_DEFAULT <= STORE_QUEUE_LEN_MAX_LIMIT);
 const _: () = assert!(WORKERS_DEFAULT <= WORKERS_MAX);
 const _: () = assert!(PIPELINED_WRITES_MAX < LANE_BATCH_LEN_MAX);
@@ -445,6 +445,6 @@ const _: () = assert!(SCAN_TIME_SHARE > 1);
 const _: () = assert!(BODY_READ_BYTES_MAX >= WORK_OF_A_CALL);
 const _: () = assert!(SCAN_CHUNK_BYTES <= SCAN_LOOK_BYTES);
 const _: () = assert!(
-    BODY_BYTES_INFLIGHT_MAX_DEFAULT >= 2 * dendra_base::limits::VALUE_BYTES_MAX_LIMIT,
+    BODY_BYTES_INFLIGHT_MAX_DEFAULT >= 2 * dendra_base::limits::WRAPPED_VALUE_BYTES_MAX,
     "a value of the largest size must pass the gate"
 );

@@ -69,6 +69,35 @@ fn one_key_has_the_contract_of_a_node() {
 }
 
 #[test]
+fn metadata_is_kept_by_a_store_that_knows_none() {
+    let (node, store) = front(3, |_| {});
+    let mut client = node.client();
+    let lines = "Content-Type: text/css\r\nDendra-Meta-owner: ada\r\n";
+    let mut put = |lines: &str, value: &[u8]| client.ask("PUT", "/v0/entity?id=k", lines, value);
+    for value in [b"a{}".to_vec(), vec![b'v'; 100_000]] {
+        assert_eq!(put(lines, &value).status, 201);
+        let refused = put(
+            "If-None-Match: *\r\nPrefer: return=representation\r\n",
+            b"2",
+        );
+        assert_eq!(refused.status, 412);
+        assert!(refused.body == value, "{} bytes", value.len());
+        assert_eq!(refused.header("Content-Type"), Some("text/css"));
+        assert_eq!(refused.header("Dendra-Meta-owner"), Some("ada"));
+    }
+    let scanned = client.ask(
+        "GET",
+        "/v0/entities",
+        "Accept: application/x-ndjson\r\n",
+        b"",
+    );
+    let scanned = scanned.lines();
+    assert_eq!(scanned[0]["content_type"], "text/css");
+    assert_eq!(scanned[0]["meta"]["owner"], "ada");
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
 fn a_batch_has_the_contract_of_a_node() {
     let (node, store) = front(3, |_| {});
     let mut client = node.client();

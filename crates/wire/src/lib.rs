@@ -8,6 +8,7 @@
 //! hosts.rs   is the request meant for this node, and not a foreign page's?
 //! batch/     many operations in one request: items in, lines out
 //! client/    the other side of the same bytes, for our command line and our lab
+//! meta/      metadata of values, inside the stored bytes
 //! peer/      frames between members, and their handshake
 //! restore.rs one page of records with the versions that they had
 //! ```
@@ -33,6 +34,7 @@ pub mod http;
 #[path = "../../base/tests/legal/mod.rs"]
 mod legal;
 pub mod limits;
+pub mod meta;
 pub mod peer;
 pub mod percent;
 mod refusal;

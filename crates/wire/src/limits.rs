@@ -7,7 +7,7 @@
 //! (crate `server`).
 //! See: docs/overload.md.
 
-use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
+use dendra_base::limits::{META_BYTES_MAX, META_LEN_MAX, VALUE_BYTES_MAX_LIMIT, WRAPPER_BYTES_MAX};
 
 /// The body of a batch.
 pub const BATCH_BYTES_MAX: u64 = 8 << 20;
@@ -72,7 +72,7 @@ pub const TTL_S_MAX: u32 = 100 * 365 * 24 * 60 * 60;
 pub const ECHO_BYTES_MAX: usize = 40;
 
 /// One frame between members. A promise may carry two cells, each with the largest value; the rest
-/// is room for keys and numbers.
+/// is room for keys, metadata and numbers.
 pub const PEER_FRAME_BYTES_MAX: usize = 2 * VALUE_BYTES_MAX_LIMIT + 64 * 1024;
 
 /// Questions that one frame withdraws: 8 KiB. More of them go in further frames.
@@ -104,4 +104,13 @@ const _: () = assert!(PEER_HELLO_BYTES_MAX + 1024 < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX < HEAD_BYTES_MAX);
 const _: () = assert!(TARGET_BYTES_MAX > 2 * 3 * dendra_base::limits::KEY_BYTES_MAX);
 const _: () = assert!(CHUNK_LINE_BYTES_MAX <= CHUNK_EXTENSION_BYTES_MAX);
+const _: () = assert!(
+    META_BYTES_MAX <= HEAD_BYTES_MAX / 4 && META_LEN_MAX <= HEADERS_LEN_MAX / 2,
+    "a request, and an answer that our client reads, has room for the rest of its head"
+);
+const _: () = assert!(
+    2 * WRAPPER_BYTES_MAX < 16 * 1024,
+    "a frame has room for keys, too"
+);
+const _: () = assert!(META_LEN_MAX <= ANSWER_HEADERS_LEN_MAX / 2);
 const _: () = assert!(TIMEOUT_MS_DEFAULT <= TIMEOUT_MS_MAX);

@@ -16,7 +16,7 @@
 //! See: docs/format/backup.md.
 
 use bytes::Bytes;
-use dendra_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
+use dendra_base::limits::{KEY_BYTES_MAX, WRAPPED_VALUE_BYTES_MAX};
 use dendra_base::{CellRef, Key};
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
@@ -31,7 +31,7 @@ pub const PAGE_BYTES: usize = 1 << 20;
 /// Records of a page: as many as the log's queue takes at once, and room for the note about it.
 pub const PAGE_RECORDS_MAX: usize = 2048;
 /// The largest page: one below `PAGE_BYTES`, and a record of the largest size.
-pub const PAGE_BYTES_MAX: usize = PAGE_BYTES + VALUE_BYTES_MAX_LIMIT + (8 << 10);
+pub const PAGE_BYTES_MAX: usize = PAGE_BYTES + WRAPPED_VALUE_BYTES_MAX + (8 << 10);
 /// Pages that one node is sent at once: bytes of them all, where a small page counts as
 /// `PAGE_BYTES`. A node has this much room.
 pub const PAGES_AT_ONCE_BYTES: usize = 2 * PAGE_BYTES_MAX;
@@ -228,7 +228,7 @@ fn record(bytes: &[u8]) -> Result<(&[u8], CellRef<'_>, &[u8]), BadRestorePage> {
     let (key, rest) = rest.split_at_checked(key_len).ok_or_else(|| cut.clone())?;
     let (cell, rest) = rest.split_at_checked(cell_len).ok_or(cut)?;
     let cell = CellRef::decode(cell).ok_or(BadRestorePage("a cell cannot be read"))?;
-    if cell.value.len() > VALUE_BYTES_MAX_LIMIT {
+    if cell.value.len() > WRAPPED_VALUE_BYTES_MAX {
         return Err(BadRestorePage("a value is larger than any value is"));
     }
     if !cell.is_intact(Key::user(key).as_stored()) {
@@ -363,7 +363,7 @@ mod tests {
         let fill = vec![3; PAGE_BYTES - 1 - bare];
         writer.push(&first, &fullest(&stored[0], &fill));
         assert!(!writer.is_full(), "a byte is missing");
-        let value = vec![9; VALUE_BYTES_MAX_LIMIT];
+        let value = vec![9; WRAPPED_VALUE_BYTES_MAX];
         writer.push(&second, &fullest(&stored[1], &value));
         assert!(writer.is_full());
         let bytes = writer.finish();

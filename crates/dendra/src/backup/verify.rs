@@ -221,7 +221,8 @@ impl Contents {
                 Kind::Value if cell.is_live(now_ms) => self.live += 1,
                 Kind::Value => self.expired += 1,
             }
-            self.largest_value_bytes = self.largest_value_bytes.max(cell.value.len());
+            let (_, value) = dendra_wire::meta::unwrap(cell.value);
+            self.largest_value_bytes = self.largest_value_bytes.max(value.len());
         }
     }
 }

@@ -540,11 +540,11 @@ fn write_page(parts: &NodeParts, bytes: &[u8]) -> Result<Value, NoAnswer> {
     let count = kept.len();
     let too_large = kept
         .iter()
-        .find(|(_, cell)| cell.value.len() > parts.settings.value_bytes_max);
-    if let Some((_, cell)) = too_large {
+        .map(|(_, cell)| dendra_wire::meta::unwrap(cell.value).1.len())
+        .find(|len| *len > parts.settings.value_bytes_max);
+    if let Some(len) = too_large {
         return Err(unusable(format!(
-            "a value has {} bytes, and this node takes {}: raise --value-bytes-max",
-            cell.value.len(),
+            "a value has {len} bytes, and this node takes {}: raise --value-bytes-max",
             parts.settings.value_bytes_max
         )));
     }

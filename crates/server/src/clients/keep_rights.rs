@@ -26,6 +26,7 @@ use crate::waiting::status::AnswerTerms;
 use dendra_base::{CellRef, Quorum};
 use dendra_node::Outcome;
 use dendra_wire::http::response::Style;
+use dendra_wire::meta::MetaBuf;
 use dendra_wire::rights::TokenTable;
 use dendra_wire::route::Entity;
 use dendra_wire::{Condition, EntityOp, KeyBuf};
@@ -98,6 +99,7 @@ async fn read(
         condition: Condition::None,
         wants_current: false,
         ttl_s: None,
+        meta: MetaBuf::default(),
         timeout_ms: limits::TOKENS_DEADLINE.as_millis() as u32,
         wait_s: None,
     };

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Of a body 4 KiB, and one read, come before room is taken at the bytes gate: an announced
-//!    length holds nothing. Then its room is waited for while its socket is not read. A holder that
-//!    does not use it gives it back.
+//! 1. Of a body, its metadata included, 4 KiB, and one read, come before room is taken at the bytes
+//!    gate: an announced length holds nothing. Then its room is waited for while its socket is not
+//!    read. A holder that does not use it gives it back.
 //! 2. A body that does not keep the least rate ends the connection; nothing of it is applied.
 //! 3. Nothing is sent to the engine before the body's last byte is here.
 //!
@@ -128,6 +128,12 @@ impl Inflow {
             room: Vec::new(),
             share,
         }
+    }
+
+    /// The bytes of the body stand behind `front`.
+    pub(crate) fn behind(mut self, front: &[u8]) -> Inflow {
+        self.value.extend_from_slice(front);
+        self
     }
 
     /// Is its length not known before it has come?

@@ -132,7 +132,7 @@ impl Agent {
         changes: &Arc<ChangeLog>,
         now_us: u64,
     ) -> Agent {
-        let value_bytes_max = settings.value_bytes_max;
+        let value_bytes_max = settings.wrapped_value_bytes_max();
         let layout = cluster.layout();
         let node = Node::new(NodeConfig {
             layout: Arc::clone(&layout),

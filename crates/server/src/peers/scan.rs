@@ -51,7 +51,7 @@ impl PagedBackend for ClusterPages {
     ) -> Result<(), Finished> {
         let lane = Rc::clone(socket.lane());
         // The bytes that the members may send for it: each a page, and one record more.
-        let longest = limits::SCAN_PAGE_BYTES + lane.parts.settings.value_bytes_max;
+        let longest = limits::SCAN_PAGE_BYTES + lane.parts.settings.wrapped_value_bytes_max();
         let most = longest * usize::from(lane.routes().nodes);
         if !socket.wait_for_scan_room(most, turn.deadline_us).await {
             return Err(Finished::Refused(RefusalCause::Bytes));

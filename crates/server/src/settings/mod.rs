@@ -171,6 +171,11 @@ impl Settings {
             .with_origins(&self.allowed_origins)
     }
 
+    /// Largest value with its metadata, in bytes.
+    pub fn wrapped_value_bytes_max(&self) -> usize {
+        self.value_bytes_max + base_limits::WRAPPER_BYTES_MAX
+    }
+
     /// The engine's share of the settings.
     pub fn engine_options(&self) -> Options {
         if self.is_front_door {
@@ -178,7 +183,7 @@ impl Settings {
                 (limits::FRONT_ENGINE_BYTES, limits::FRONT_ENGINE_VALUE_BYTES);
             return Options::for_memory(memory_bytes, value_bytes);
         }
-        let mut options = Options::for_memory(self.memory_bytes, self.value_bytes_max);
+        let mut options = Options::for_memory(self.memory_bytes, self.wrapped_value_bytes_max());
         if let Some(bytes) = self.memtable_bytes {
             options = options.with_memtable(bytes);
         }

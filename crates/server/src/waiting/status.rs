@@ -71,13 +71,13 @@ impl AnswerTerms {
     }
 }
 
-/// Appends the answer for `outcome`; `value` is the value's bytes where there are any. Returns the
-/// status.
+/// Appends the answer for `outcome`; `stored` is the value as it is stored, where there is one.
+/// Returns the status.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     terms: &AnswerTerms,
     outcome: &Outcome,
-    value: &[u8],
+    stored: &[u8],
 ) -> u16 {
     let AnswerTerms { style, receipt } = *terms;
     match *outcome {
@@ -87,7 +87,7 @@ pub(crate) fn write(
                 expiry_ms,
                 receipt,
             };
-            response::value(out, style, &found, value);
+            response::value(out, style, &found, stored);
             200
         }
         Outcome::Unchanged { version } => {
@@ -96,7 +96,7 @@ pub(crate) fn write(
                 expiry_ms: None,
                 receipt,
             };
-            response::not_modified(out, style, &found, value.len() as u64);
+            response::not_modified(out, style, &found, stored);
             304
         }
         Outcome::Missing => {

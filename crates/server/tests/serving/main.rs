@@ -11,6 +11,7 @@ mod contract;
 mod half_close;
 mod joiner;
 mod long_poll;
+mod metadata;
 mod pipelining;
 mod smoke;
 mod strictness;

@@ -7,7 +7,8 @@
 
 use crate::EntityOp;
 use crate::http::lines::{LineFraming, bytes_field};
-use crate::http::records::escape;
+use crate::http::records::{escape, meta_fields};
+use crate::meta::{self, Meta};
 
 /// A record has a time to live, 4 bytes.
 pub(super) const WITH_TTL: u8 = 1;
@@ -15,6 +16,8 @@ pub(super) const WITH_TTL: u8 = 1;
 pub(super) const WITH_IF_MATCH: u8 = 2;
 /// A record has a version that must not match, or `*`.
 pub(super) const WITH_IF_NONE_MATCH: u8 = 4;
+/// The value of a record is as it is stored: with its metadata.
+pub(super) const IS_STORED: u8 = 8;
 
 /// An operation of a batch, as a client asks for it. A value without a put is not looked at.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,8 @@ pub struct SentItem<'a> {
     pub key: &'a [u8],
     /// The value of a put.
     pub value: &'a [u8],
+    /// Is the value as it is stored: with its metadata?
+    pub is_stored: bool,
     /// Time to live in seconds, of a put or a touch.
     pub ttl_s: Option<u32>,
     /// `if-match`: a version, or `*`.
@@ -40,9 +45,18 @@ impl<'a> SentItem<'a> {
             op: EntityOp::Put,
             key,
             value,
+            is_stored: false,
             ttl_s: None,
             if_match: None,
             if_none_match: None,
+        }
+    }
+
+    /// Stores a value with its metadata, as another node stores it.
+    pub fn put_stored(key: &'a [u8], stored: &'a [u8]) -> SentItem<'a> {
+        SentItem {
+            is_stored: stored.starts_with(&meta::MAGIC),
+            ..SentItem::put(key, stored)
         }
     }
 
@@ -66,7 +80,13 @@ impl<'a> SentItem<'a> {
         out.push(b'"');
         bytes_field(out, "key", self.key);
         if self.op == EntityOp::Put {
-            bytes_field(out, "value", self.value);
+            let (meta, value) = if self.is_stored {
+                meta::unwrap(self.value)
+            } else {
+                (Meta::default(), self.value)
+            };
+            bytes_field(out, "value", value);
+            meta_fields(out, meta);
         }
         if let Some(ttl_s) = self.ttl_s.filter(|_| has_ttl(self.op)) {
             out.extend_from_slice(format!(",\"ttl\":{ttl_s}").as_bytes());
@@ -100,7 +120,8 @@ impl<'a> SentItem<'a> {
         let option = |is_there: bool, option: u8| if is_there { option } else { 0 };
         let options = option(ttl_s.is_some(), WITH_TTL)
             | option(self.if_match.is_some(), WITH_IF_MATCH)
-            | option(self.if_none_match.is_some(), WITH_IF_NONE_MATCH);
+            | option(self.if_none_match.is_some(), WITH_IF_NONE_MATCH)
+            | option(self.is_stored && self.op == EntityOp::Put, IS_STORED);
         let key_len = u16::try_from(self.key.len()).expect("a key has at most 1024 bytes");
         let value_len = u32::try_from(value.len()).expect("a value has at most 8 MiB");
         out.extend_from_slice(&[op, options]);

@@ -1,7 +1,8 @@
-//! Flat JSON objects: one on a line, with strings and numbers in it and nothing deeper.
+//! JSON objects: one on a line, with strings, numbers and flat objects in it, and nothing deeper.
 //!
 //! ```text
-//! {"name": "text\n", "other": 12}  ─► (name, Text), (other, Number)
+//! {"name": "text\n", "other": 12, "more": {"a": "b"}}
+//!    ─► (name, Text), (other, Number), (more, Object)
 //! ```
 //!
 //! Invariants
@@ -30,6 +31,16 @@ pub(super) enum Scalar<'a> {
     },
     /// A number, as it stands there.
     Number(&'a [u8]),
+    /// An object without objects in it, as it stands there.
+    Object(&'a [u8]),
+}
+
+/// How deep an object may go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// An object whose fields may be objects.
+    Line,
+    Flat,
 }
 
 /// Where a reader of one line is.
@@ -51,23 +62,32 @@ pub(super) fn parse_object<'a>(
         return Err(bad("the line is not UTF-8: send bytes in base64"));
     }
     let mut reader = LineReader { line, at: 0 };
-    reader.expect(b'{', "the line is not a JSON object")?;
-    if reader.next_is(b'}') {
-        return reader.end();
-    }
-    loop {
-        let (name, _) = reader.string()?;
-        reader.expect(b':', "a colon is missing behind the name of a field")?;
-        let scalar = reader.scalar()?;
-        field(name, scalar)?;
-        if reader.next_is(b'}') {
-            return reader.end();
-        }
-        reader.expect(b',', "a comma is missing between two fields")?;
-    }
+    reader.object(Depth::Line, &mut field)?;
+    reader.end()
 }
 
 impl<'a> LineReader<'a> {
+    fn object(
+        &mut self,
+        depth: Depth,
+        field: &mut dyn FnMut(&'a [u8], Scalar<'a>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        self.expect(b'{', "the line is not a JSON object")?;
+        if self.next_is(b'}') {
+            return Ok(());
+        }
+        loop {
+            let (name, _) = self.string()?;
+            self.expect(b':', "a colon is missing behind the name of a field")?;
+            let scalar = self.scalar(depth)?;
+            field(name, scalar)?;
+            if self.next_is(b'}') {
+                return Ok(());
+            }
+            self.expect(b',', "a comma is missing between two fields")?;
+        }
+    }
+
     fn skip_space(&mut self) {
         let rest = &self.line[self.at..];
         self.at += rest.iter().take_while(|&&byte| is_space(byte)).count();
@@ -128,9 +148,14 @@ impl<'a> LineReader<'a> {
         }
     }
 
-    fn scalar(&mut self) -> Result<Scalar<'a>, Refusal> {
+    fn scalar(&mut self, depth: Depth) -> Result<Scalar<'a>, Refusal> {
         self.skip_space();
         match self.line.get(self.at) {
+            Some(b'{') if depth == Depth::Line => {
+                let start = self.at;
+                self.object(Depth::Flat, &mut |_, _| Ok(()))?;
+                Ok(Scalar::Object(&self.line[start..self.at]))
+            }
             Some(b'"') => {
                 let (raw, has_escapes) = self.string()?;
                 Ok(Scalar::Text { raw, has_escapes })

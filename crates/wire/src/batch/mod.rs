@@ -3,8 +3,10 @@
 //! ```text
 //! NDJSON    {"op":"put","key":"a","value":"1","ttl":30} LF       op: put (or none), get, delete, touch
 //!           {"op":"delete","key_base64":"/w==","if-match":"<version>"} LF
+//!           {"key":"b","value":"2","content_type":"a/b","meta":{"n":"c"}} LF
 //! Records   | op u8 | options u8 | key length u16 | value length u32 | options | key | value |
 //!           options: 1 = ttl u32, 2 = If-Match, 4 = If-None-Match: a length u8 and the tag
+//!                    8 = the value is as it is stored: `meta/`
 //!           | ff ff ff ff | ff ff ff ff |                          the end; the body's is one, too
 //! ```
 //!
@@ -16,7 +18,7 @@
 //!    any more does a fault end the batch.
 //! 3. How the body was cut into pieces does not decide about its items.
 //!
-//! Not here: flat JSON objects (`json.rs`), items as a client writes them (`encode.rs`), the head
+//! Not here: JSON objects (`json.rs`), items as a client writes them (`encode.rs`), the head
 //! (`route/batch.rs`), lines of the answer (`http/lines.rs`), carrying items out (crate `server`).
 //! See: docs/batch.md.
 
@@ -26,18 +28,19 @@ mod json;
 use crate::condition;
 use crate::http::lines::LineFraming;
 use crate::limits::{BATCH_BYTES_MAX, TTL_S_MAX};
+use crate::meta::{self, MetaBuf};
 use crate::refusal::{Refusal, echo};
 use crate::route::{BatchTerms, Entity, EntityOp, KeyBuf, RESERVED, RequestRules, too_large};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use dendra_base::limits::KEY_BYTES_MAX;
+use dendra_base::limits::{KEY_BYTES_MAX, META_LEN_MAX};
 use dendra_base::{BadQuorum, Quorum};
 use json::{Scalar, bad};
 
 use std::borrow::Cow;
 
 pub use encode::SentItem;
-use encode::{WITH_IF_MATCH, WITH_IF_NONE_MATCH, WITH_TTL};
+use encode::{IS_STORED, WITH_IF_MATCH, WITH_IF_NONE_MATCH, WITH_TTL};
 
 /// The piece at the front of the body of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +108,7 @@ enum ItemHead<'a> {
         ttl_s: Option<u32>,
         if_match: Option<&'a [u8]>,
         if_none_match: Option<&'a [u8]>,
+        is_stored: bool,
         /// Where its key begins, and where its value does.
         key_at: usize,
         value_at: usize,
@@ -128,9 +132,9 @@ impl ItemHead<'_> {
                 "a record's operation is 0 (put), 1 (get), 2 (delete) or 3 (touch), not {op}"
             ))
         })?;
-        if options > WITH_TTL | WITH_IF_MATCH | WITH_IF_NONE_MATCH {
+        if options > WITH_TTL | WITH_IF_MATCH | WITH_IF_NONE_MATCH | IS_STORED {
             return Err(bad(format!(
-                "a record's options are below 8, not {options}"
+                "a record's options are below 16, not {options}"
             )));
         }
         let value_len = u32::from_be_bytes([v0, v1, v2, v3]);
@@ -167,6 +171,7 @@ impl ItemHead<'_> {
             ttl_s,
             if_match,
             if_none_match,
+            is_stored: options & IS_STORED != 0,
             key_at: at,
             value_at,
             len: value_at + value_len as usize,
@@ -185,10 +190,17 @@ struct Parts<'a> {
     if_none_match: Option<Cow<'a, [u8]>>,
     ack: Option<u32>,
     from: Option<u32>,
+    content_type: Option<Vec<u8>>,
+    named: Option<Vec<NamedContent<'a>>>,
+    /// The value is as it is stored.
+    is_stored: bool,
 }
 
+/// A name of metadata and its content.
+type NamedContent<'a> = (&'a [u8], Vec<u8>);
+
 /// Reads one item, as [`split_item`] split it off. Its key goes to `key`, the value of a put to
-/// `value`.
+/// `value`, as it is stored: with its metadata.
 ///
 /// # Errors
 /// The item's refusal, as a request about one key would get it.
@@ -218,9 +230,7 @@ pub fn parse_item(
         (EntityOp::Put, true) | (_, false) => {}
         (_, true) => return Err(bad("only a put has a value")),
     }
-    if value.len() as u64 > rules.value_bytes_max {
-        return Err(Refusal::value_too_large(rules.value_bytes_max));
-    }
+    wrap_value(&parts, op, rules, value)?;
     let ttl_s = match parts.ttl_s {
         Some(_) if !encode::has_ttl(op) => {
             return Err(Refusal::bad(
@@ -263,7 +273,41 @@ pub fn parse_item(
         ttl_s,
         timeout_ms: batch.timeout_ms,
         wait_s: None,
+        meta: MetaBuf::default(),
     })
+}
+
+/// Checks the value and its metadata, and puts them together as they are stored.
+fn wrap_value(
+    parts: &Parts<'_>,
+    op: EntityOp,
+    rules: &RequestRules,
+    value: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    let has_meta = parts.content_type.is_some() || parts.named.is_some() || parts.is_stored;
+    if has_meta && op != EntityOp::Put {
+        return Err(meta::bad("metadata goes with a put only"));
+    }
+    let is_wrapped = parts.is_stored && value.starts_with(&meta::MAGIC);
+    let plain_len = match meta::unwrap_exact(value).filter(|_| is_wrapped) {
+        Some((_, plain)) => plain.len(),
+        None if is_wrapped => {
+            return Err(meta::bad("the value begins as a wrapped one, and is none"));
+        }
+        None => value.len(),
+    };
+    if plain_len as u64 > rules.value_bytes_max {
+        return Err(Refusal::value_too_large(rules.value_bytes_max));
+    }
+    if is_wrapped {
+        return Ok(());
+    }
+    let named = parts.named.as_deref().unwrap_or_default();
+    let meta = MetaBuf::new(parts.content_type.as_deref(), named)?;
+    if let Some(wrapped) = meta::wrap(&meta, value) {
+        *value = wrapped;
+    }
+    Ok(())
 }
 
 fn bad_ttl() -> Refusal {
@@ -281,6 +325,7 @@ fn parse_record<'a>(
         ttl_s,
         if_match,
         if_none_match,
+        is_stored,
         key_at,
         value_at,
         len,
@@ -298,6 +343,7 @@ fn parse_record<'a>(
         ttl_s,
         if_match: if_match.map(Cow::Borrowed),
         if_none_match: if_none_match.map(Cow::Borrowed),
+        is_stored,
         ..Parts::default()
     })
 }
@@ -340,6 +386,12 @@ fn parse_line<'a>(
             b"ttl" => parts.ttl_s.replace(number("ttl", scalar)?).is_some(),
             b"ack" => parts.ack.replace(number("ack", scalar)?).is_some(),
             b"from" => parts.from.replace(number("from", scalar)?).is_some(),
+            b"content_type" => {
+                let mut content = Vec::new();
+                bytes_into(name, scalar, &mut content)?;
+                parts.content_type.replace(content).is_some()
+            }
+            b"meta" => parts.named.replace(named_contents(scalar)?).is_some(),
             b"if-match" => parts.if_match.replace(tag(scalar)?).is_some(),
             b"if-none-match" => parts.if_none_match.replace(tag(scalar)?).is_some(),
             other => {
@@ -356,11 +408,30 @@ fn parse_line<'a>(
     Ok(parts)
 }
 
+/// The fields of `meta`. A name has no escapes: no name needs one.
+fn named_contents(scalar: Scalar<'_>) -> Result<Vec<NamedContent<'_>>, Refusal> {
+    let Scalar::Object(object) = scalar else {
+        return Err(bad("meta is an object with names and strings"));
+    };
+    let mut named = Vec::new();
+    json::parse_object(object, |name, content| {
+        if named.len() > META_LEN_MAX {
+            // More than there may be: `MetaBuf` refuses it.
+            return Ok(());
+        }
+        let mut plain = Vec::new();
+        bytes_into(b"the content in meta", content, &mut plain)?;
+        named.push((name, plain));
+        Ok(())
+    })?;
+    Ok(named)
+}
+
 /// A word, whose letters need no escape.
 fn text<'a>(name: &str, scalar: Scalar<'a>) -> Result<&'a [u8], Refusal> {
     match scalar {
         Scalar::Text { raw, .. } => Ok(raw),
-        Scalar::Number(_) => Err(bad(format!("{name} is a string"))),
+        Scalar::Number(_) | Scalar::Object(_) => Err(bad(format!("{name} is a string"))),
     }
 }
 
@@ -389,7 +460,7 @@ fn number(name: &str, scalar: Scalar<'_>) -> Result<u32, Refusal> {
             let number = number.and_then(|number| u32::try_from(number).ok());
             number.ok_or_else(|| wrong(digits))
         }
-        Scalar::Text { raw, .. } => Err(wrong(raw)),
+        Scalar::Text { raw, .. } | Scalar::Object(raw) => Err(wrong(raw)),
     }
 }
 

@@ -75,9 +75,73 @@ fn refusal(text: &str) -> String {
 struct Drawn {
     op: EntityOp,
     key: Vec<u8>,
-    value: Vec<u8>,
+    /// The value of a put with its metadata, as it is stored.
+    stored: Vec<u8>,
     ttl_s: Option<u32>,
     tag: Option<(bool, Option<Version>)>,
+}
+
+#[test]
+fn metadata_of_an_item_is_checked() {
+    let table = [
+        (
+            r#"{"op":"get","key":"k","content_type":"a/b"}"#,
+            "metadata goes with a put only",
+        ),
+        (r#"{"key":"k","value":"v","meta":"x"}"#, "meta is an object"),
+        (
+            r#"{"key":"k","value":"v","meta":{"a":{"b":"c"}}}"#,
+            "a string or a whole number",
+        ),
+        (
+            r#"{"key":"k","value":"v","meta":{"a":1}}"#,
+            "the content in meta is a string",
+        ),
+        (
+            r#"{"key":"k","value":"v","meta":{"a b":"1"}}"#,
+            "`a b` is no name",
+        ),
+        (
+            r#"{"key":"k","value":"v","meta":{"a":"x\r\nY: z"}}"#,
+            "control byte",
+        ),
+        (
+            r#"{"key":"k","value":"v","content_type":"a/b\r\nY: z"}"#,
+            "control byte",
+        ),
+        (
+            r#"{"key":"k","value":"v","meta":{},"meta":{}}"#,
+            "more than once",
+        ),
+        (
+            r#"{"key":"k","value":"v","meta":{"a":"1","A":"2"}}"#,
+            "more than once",
+        ),
+        (
+            r#"{"key":"k","value":"v","meta":{"a":"1"}"#,
+            "a comma is missing",
+        ),
+    ];
+    for (text, part) in table {
+        let sentence = refusal(text);
+        assert!(sentence.contains(part), "{text}: {sentence}");
+    }
+    let many: Vec<_> = (0..40).map(|n| format!("\"n{n}\":\"\"")).collect();
+    let many = format!(
+        "{{\"key\":\"k\",\"value\":\"v\",\"meta\":{{{}}}}}",
+        many.join(",")
+    );
+    assert!(refusal(&many).contains("at most 32 entries"));
+    // A record that says that its value is wrapped, and is not, or on a get.
+    let mut record = Vec::new();
+    let broken = [&meta::MAGIC[..], b"broken"].concat();
+    SentItem::put_stored(b"k", &broken).encode_into(LineFraming::Records, &mut record);
+    let read_back = read(&of(LineFraming::Records), &record, 64).expect("it is whole");
+    let sentence = read_back[0].as_ref().expect_err("it is refused");
+    assert!(sentence.contains("begins as a wrapped one"), "{sentence}");
+    record[0] = 1;
+    let read_back = read(&of(LineFraming::Records), &record, 64).expect("it is whole");
+    assert!(read_back[0].is_err());
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
@@ -85,22 +149,30 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     (
         prop::sample::select(&OPS[..]),
         legal::raw_key(),
-        legal::value(),
+        (legal::value(), meta::tests::meta()),
         prop::option::of(1..=TTL_S_MAX),
         prop::option::of(tag),
     )
-        .prop_map(|(op, key, value, ttl_s, tag)| {
+        .prop_map(|(op, key, (value, meta), ttl_s, tag)| {
             let (is_put, is_touch) = (op == EntityOp::Put, op == EntityOp::Touch);
             Drawn {
                 op,
                 key,
-                value: if is_put { value.to_vec() } else { Vec::new() },
+                stored: match meta::wrap(&meta, &value) {
+                    _ if !is_put => Vec::new(),
+                    Some(stored) => stored,
+                    None => value.to_vec(),
+                },
                 ttl_s: ttl_s.filter(|_| is_put).or(is_touch.then_some(TTL_S_MAX)),
                 tag: tag.filter(|(is_match, _)| *is_match || !is_touch),
             }
         })
         .prop_filter("the cluster's own keys", |it| {
             !it.key.starts_with(&RESERVED)
+        })
+        // The largest value with metadata goes in a request of its own.
+        .prop_filter("more than a batch", |it| {
+            it.stored.len() as u64 <= BATCH_BYTES_MAX
         })
 }
 
@@ -128,7 +200,8 @@ impl Drawn {
         let item = SentItem {
             op: self.op,
             key: &self.key,
-            value: &self.value,
+            value: &self.stored,
+            is_stored: SentItem::put_stored(&self.key, &self.stored).is_stored,
             ttl_s: self.ttl_s,
             if_match: tag(true),
             if_none_match: tag(false),
@@ -159,7 +232,7 @@ proptest! {
                     (entity.op, entity.condition, entity.ttl_s),
                     (item.op, item.condition(), item.ttl_s)
                 );
-                prop_assert!(key == item.key && value == item.value);
+                prop_assert!(key == item.key && value == item.stored);
             }
         }
     }
@@ -190,6 +263,27 @@ proptest! {
         let (object, shown) = split_record(&record);
         prop_assert!(shown == value);
         prop_assert_eq!(&object["version"], &line["version"]);
+    }
+
+    #[test]
+    fn a_line_shows_the_metadata_of_its_value(
+        meta in meta::tests::meta(), value in legal::small_value(),
+    ) {
+        let found = Found { version: Version::MAX, expiry_ms: None, receipt: RECEIPT };
+        let stored = meta::wrap(&meta, &value).unwrap_or(value.to_vec());
+        let mut out = Vec::new();
+        response::value(&mut out, style(LineFraming::Ndjson), &found, &stored);
+        let shown: Value = serde_json::from_slice(&out).expect("a line is an object");
+        prop_assert_eq!(shown["content_type"].as_str(), meta.as_meta().content_type());
+        for (name, content) in meta.as_meta().named() {
+            prop_assert_eq!(shown["meta"][name].as_str(), Some(content));
+        }
+        // The same fields are an item, which stores the same bytes.
+        let mut fields = shown.as_object().expect("an object").clone();
+        fields.retain(|name, _| !["status", "version", "receipt"].contains(&name.as_str()));
+        fields.insert("key".to_owned(), "k".into());
+        let item = line(&Value::Object(fields).to_string());
+        prop_assert_eq!(item.map(|(_, _, read)| read), Ok(stored));
     }
 
     /// The twin is a reader of any JSON.
@@ -340,6 +434,10 @@ fn each_fault_is_its_item_s_alone_and_names_its_place() {
         ),
         (
             "{\"key\":\"k\",\"value\":{}}",
+            "bad-item: item 2: value is a string",
+        ),
+        (
+            "{\"key\":\"k\",\"value\":[]}",
             "bad-item: item 2: a string or a whole number",
         ),
         (
@@ -392,7 +490,7 @@ fn a_record_that_is_none_ends_the_batch() {
             "bad-item: a record's operation",
         ),
         (
-            &[0, 8, 0, 1, 0, 0, 0, 0, b'k'],
+            &[0, 16, 0, 1, 0, 0, 0, 0, b'k'],
             "bad-item: a record's options",
         ),
         (&[0, 0, 0, 1, 0, 0x80, 0, 1, b'k'], "batch-too-large"),
@@ -478,7 +576,7 @@ fn each_answer_is_one_line() {
     response::created(&mut out, style, version, RECEIPT);
     response::accepted(&mut out, style, version, RECEIPT);
     response::absent(&mut out, style, RECEIPT);
-    response::not_modified(&mut out, style, &found, 7);
+    response::not_modified(&mut out, style, &found, &[7; 7]);
     response::condition_failed(&mut out, style, Some(version));
     response::condition_failed(&mut out, style, None);
     response::condition_failed_with(&mut out, style, version, None, b"now");

@@ -135,7 +135,12 @@ fn an_answer_to_head_announces_a_length_and_has_no_body() {
 #[test]
 fn a_304_announces_a_length_and_has_no_body() {
     let mut out = Vec::new();
-    response::not_modified(&mut out, style(ConnectionFate::Persist, false), &FOUND, 77);
+    response::not_modified(
+        &mut out,
+        style(ConnectionFate::Persist, false),
+        &FOUND,
+        &[7; 77],
+    );
     let answer = head(&out, Asked::WithBody);
     assert_eq!((answer.status, answer.body), (304, AnswerBody::None));
     assert_eq!(answer.content_length, Some(77));

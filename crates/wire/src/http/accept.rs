@@ -4,6 +4,7 @@
 //! none, */*, text/plain, text/*        Plain
 //! application/x-ndjson, application/*  Ndjson
 //! application/vnd.dendra.records       Records
+//! application/vnd.dendra.wrapped       Wrapped: only by this name
 //! nothing of the above                 no framing: 406
 //! a watch: Ndjson, and text/event-stream, text/* EventStream
 //! ```
@@ -24,10 +25,17 @@ pub enum Framing {
     Ndjson,
     /// Lengths in front of the bytes, with an end mark.
     Records,
+    /// The bytes of `Records`, with values as they are stored: with their metadata.
+    Wrapped,
 }
 
 /// All framings, best first where the client does not care.
-const FRAMINGS: [Framing; 3] = [Framing::Plain, Framing::Ndjson, Framing::Records];
+const FRAMINGS: [Framing; 4] = [
+    Framing::Plain,
+    Framing::Ndjson,
+    Framing::Records,
+    Framing::Wrapped,
+];
 
 /// How the events of a watch are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +85,7 @@ impl Framing {
             Framing::Plain => "text/plain",
             Framing::Ndjson => "application/x-ndjson",
             Framing::Records => "application/vnd.dendra.records",
+            Framing::Wrapped => "application/vnd.dendra.wrapped",
         }
     }
 }
@@ -205,8 +214,8 @@ mod tests {
 
     #[test]
     fn the_wish_of_the_client_is_met() {
-        use Framing::{Ndjson, Plain, Records};
-        let table: [(&[&str], Option<Framing>); 19] = [
+        use Framing::{Ndjson, Plain, Records, Wrapped};
+        let table: [(&[&str], Option<Framing>); 22] = [
             (&[], Some(Plain)),
             (&[""], Some(Plain)),
             (&["*/*"], Some(Plain)),
@@ -216,6 +225,15 @@ mod tests {
             (&["application/x-ndjson"], Some(Ndjson)),
             (&["application/vnd.dendra.records"], Some(Records)),
             (&["application/*"], Some(Ndjson)),
+            (&["application/vnd.dendra.wrapped"], Some(Wrapped)),
+            (
+                &["application/vnd.dendra.wrapped, application/vnd.dendra.records;q=0.5"],
+                Some(Wrapped),
+            ),
+            (
+                &["application/vnd.dendra.wrapped;q=0.1, application/vnd.dendra.records"],
+                Some(Records),
+            ),
             (&["application/x-ndjson, */*"], Some(Ndjson)),
             (
                 &["application/x-ndjson;q=0.5, text/plain;q=0.7"],

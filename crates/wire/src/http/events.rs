@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! {"event":"put","key":"k","version":"0193…-1-0","expires_ms":1754000000000,"value":"v"}
+//! {"event":"put", … ,"content_type":"a/b","meta":{"n":"c"},"value":"v"}     as far as there is any
 //! {"event":"delete","key":"k","version":"0193…-1-0"}       expire has the same fields
 //! {"event":"live","token":"AQAA…"}                         heartbeat, reset
 //! {"event":"end","reason":"draining","message":"…","token":"AQAA…"}
@@ -18,7 +19,8 @@
 
 use super::accept::EventFraming;
 use super::lines::{bytes_field, expiry_field, version_field};
-use super::records::escape;
+use super::records::{escape, meta_fields};
+use crate::meta;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dendra_base::Version;
@@ -32,7 +34,7 @@ pub enum ShownEvent<'a> {
         key: &'a [u8],
         /// Version of the record.
         version: Version,
-        /// The value; `None` when the client did not ask for values.
+        /// The value as it is stored; `None` when the client did not ask for values.
         value: Option<&'a [u8]>,
         /// Wall milliseconds when it ends, if it does.
         expiry_ms: Option<u64>,
@@ -120,8 +122,10 @@ pub fn event(
             bytes_field(out, "key", key);
             version_field(out, *version);
             expiry_field(out, *expiry_ms);
-            if let Some(value) = value {
-                bytes_field(out, "value", value);
+            if let Some(stored) = value {
+                let (meta, plain) = meta::unwrap(stored);
+                meta_fields(out, meta);
+                bytes_field(out, "value", plain);
             }
         }
         ShownEvent::Delete { key, version } | ShownEvent::Expire { key, version } => {

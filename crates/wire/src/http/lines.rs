@@ -3,6 +3,7 @@
 //! ```text
 //! {"status":201,"version":"0193…-1-0","receipt":"acks=1/1; level=linearizable; durability=sync"}
 //! {"status":200,"version":"…","receipt":"…","expires_ms":1754000000000,"value":"hello"}
+//! {"status":200,"version":"…","receipt":"…","content_type":"a/b","meta":{"n":"c"},"value":"v"}
 //! {"status":404,"receipt":"…"}
 //! {"status":412,"version":"…","receipt":"outcome=not-applied","error":"condition-failed","message":"…"}
 //! Records   | length of the object u32 | length of the value u32 | the object | the value |
@@ -15,8 +16,9 @@
 //! See: docs/batch.md.
 
 use super::accept::Framing;
-use super::records::{base64, chunk_head, end_mark, escape};
+use super::records::{base64, chunk_head, end_mark, escape, meta_fields};
 use super::response::facts::{Found, Receipt, decimal, known_text, receipt_text, version_text};
+use crate::meta::Meta;
 use crate::refusal::{Known, Refusal};
 use dendra_base::Version;
 
@@ -43,7 +45,7 @@ impl LineFraming {
 #[derive(Clone, Copy)]
 pub(super) enum LineValue<'a> {
     None,
-    Shown(&'a [u8]),
+    Shown(Meta<'a>, &'a [u8]),
 }
 
 /// Appends one line: the fields that `fields` writes behind the status, and the value.
@@ -62,8 +64,11 @@ fn line(
     out.extend_from_slice(b"{\"status\":");
     decimal(out, u64::from(status));
     fields(out);
+    if let LineValue::Shown(meta, _) = value {
+        meta_fields(out, meta);
+    }
     match (framing, value) {
-        (LineFraming::Ndjson, LineValue::Shown(value)) => {
+        (LineFraming::Ndjson, LineValue::Shown(_, value)) => {
             bytes_field(out, "value", value);
             out.extend_from_slice(b"}\n");
         }
@@ -71,7 +76,7 @@ fn line(
         (LineFraming::Records, value) => {
             out.push(b'}');
             let value = match value {
-                LineValue::Shown(value) => value,
+                LineValue::Shown(_, value) => value,
                 LineValue::None => b"",
             };
             let lengths = [out.len() - object, value.len()];

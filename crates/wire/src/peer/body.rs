@@ -15,14 +15,14 @@
 //! 1. Every enum that is encoded here is matched without a wildcard: a new variant does not compile
 //!    before it has bytes.
 //! 2. Keys are 1 to `KEY_BYTES_MAX` bytes, bounds of ranges one byte longer at most (the smallest
-//!    key after a key), values at most `VALUE_BYTES_MAX_LIMIT`.
+//!    key after a key), values at most `WRAPPED_VALUE_BYTES_MAX`.
 //!
 //! Not here: lengths and checksums of frames (`frame.rs`).
 //! See: docs/peer.md, section "Bodies".
 
 use super::shape::{Malformed, kind};
 use bytes::Bytes;
-use dendra_base::limits::{BOUND_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX_LIMIT};
+use dendra_base::limits::{BOUND_BYTES_MAX, KEY_BYTES_MAX, WRAPPED_VALUE_BYTES_MAX};
 use dendra_base::peer::{
     ANCESTORS_MAX, Answer, Ask, Ballot, COMPARE_RANGES_MAX, Change, FeedCursor, Foreground,
     Lineage, Proposal, Range, RangePrint, Readiness, Refused,
@@ -230,7 +230,7 @@ impl<'a> BodyRest<'a> {
     }
 
     fn cell(&mut self) -> BodyResult<Cell> {
-        self.cell_of(VALUE_BYTES_MAX_LIMIT)
+        self.cell_of(WRAPPED_VALUE_BYTES_MAX)
     }
 
     /// A cell whose value has at most `value_bytes_max` bytes.
@@ -668,11 +668,11 @@ pub(super) fn take_answer(kind: u8, cursor: &mut BodyRest<'_>) -> BodyResult<Ans
             line: cursor.option(BodyRest::line)?,
         },
         kind::PAGE_IS => Answer::Page {
-            records: cursor.records(VALUE_BYTES_MAX_LIMIT)?,
+            records: cursor.records(WRAPPED_VALUE_BYTES_MAX)?,
             rest: cursor.option(BodyRest::range)?,
         },
         kind::LOADED => Answer::Loaded {
-            records: cursor.records(VALUE_BYTES_MAX_LIMIT + PROTOCOL_BYTES_BESIDE)?,
+            records: cursor.records(WRAPPED_VALUE_BYTES_MAX + PROTOCOL_BYTES_BESIDE)?,
             next: cursor.option(BodyRest::bound)?,
         },
         kind::COMPARED => Answer::Compared {
@@ -680,7 +680,7 @@ pub(super) fn take_answer(kind: u8, cursor: &mut BodyRest<'_>) -> BodyResult<Ans
             differing: cursor.range_numbers()?,
         },
         kind::LISTED => Answer::Listed {
-            records: cursor.records(VALUE_BYTES_MAX_LIMIT)?,
+            records: cursor.records(WRAPPED_VALUE_BYTES_MAX)?,
             next: cursor.option(BodyRest::bound)?,
         },
         kind::FOREGROUND_IS => Answer::Foreground(Foreground {

@@ -585,7 +585,7 @@ fn a_key_or_value_beyond_the_limits_is_refused() {
             cell,
         })
     };
-    let most = dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
+    let most = dendra_base::limits::WRAPPED_VALUE_BYTES_MAX;
     assert!(write(most).is_ok());
     assert_eq!(write(most + 1), Err(Malformed::Body("value")));
 }

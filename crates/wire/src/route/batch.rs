@@ -49,7 +49,7 @@ pub(super) fn batch(head: &Head<'_>, rules: &RequestRules) -> Result<BatchTerms,
         return Err(too_large());
     }
     Ok(BatchTerms {
-        items: if head.sends_records {
+        items: if head.meta.sends_records() {
             LineFraming::Records
         } else {
             LineFraming::Ndjson
@@ -57,7 +57,7 @@ pub(super) fn batch(head: &Head<'_>, rules: &RequestRules) -> Result<BatchTerms,
         answers: match head.accepted.choose() {
             Some(Framing::Records) => LineFraming::Records,
             Some(Framing::Plain | Framing::Ndjson) => LineFraming::Ndjson,
-            None => return Err(not_acceptable()),
+            Some(Framing::Wrapped) | None => return Err(not_acceptable()),
         },
         quorum: quorum(ack, from, replicas, rules)?,
         wants_current: head.prefers_representation,

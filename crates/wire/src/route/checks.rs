@@ -7,6 +7,7 @@
 //! See: docs/api.md.
 
 use crate::http::{Body, Expect, Head, Method};
+use crate::meta;
 use crate::refusal::Refusal;
 
 /// The options of a node that decide about requests.
@@ -38,6 +39,9 @@ pub(super) fn allow(
 /// The rules for every message, on any route.
 pub(super) fn check_message(head: &Head<'_>) -> Result<(), Refusal> {
     check_coding(head)?;
+    if !head.meta.named.is_empty() && (head.method != Method::Put || head.path != b"/v0/entity") {
+        return Err(meta::bad("Dendra-Meta-* goes with PUT /v0/entity only"));
+    }
     if head.method != Method::Put && head.body != Body::None {
         return Err(Refusal::bad("unexpected-body", "only PUT has a body here"));
     }

@@ -20,8 +20,8 @@
 //! 1. A request that passes is completely checked: keys have 1 to `key_bytes_max` bytes, numbers
 //!    are in range, parameters are known and given once.
 //! 2. Checks go from cheap and general to special: path, method, message, parameters, fields.
-//! 3. An entity route allocates no memory, but for a condition of several versions: its key goes to
-//!    the caller's `KeyBuf`, behind its space byte, ready for the engine.
+//! 3. An entity route allocates no memory, but for a condition of several versions, and metadata:
+//!    its key goes to the caller's `KeyBuf`, behind its space byte, ready for the engine.
 //! 4. A refusal by a route does not close the connection: the head was sound. Whether to read an
 //!    unwanted body to its end or to close is the server's choice.
 //!
@@ -41,8 +41,9 @@ pub use scan::{Direction, RESERVED, Scan, Scope, successor};
 pub use watch::{WatchFrom, WatchQuery, bad_token};
 
 use crate::condition::{self, Condition};
-use crate::http::{Body, FieldLines, Head, Method};
+use crate::http::{Body, Field, FieldLines, Head, Method};
 use crate::limits::{TOKENS_BYTES_MAX, TTL_S_MAX, WAIT_S_MAX};
+use crate::meta::{self, MetaBuf};
 use crate::percent;
 use crate::refusal::{Refusal, echo};
 use checks::{allow, check_coding, check_message};
@@ -155,6 +156,8 @@ pub struct Entity {
     pub timeout_ms: u32,
     /// How long a GET waits for another state of its key, in seconds.
     pub wait_s: Option<u32>,
+    /// The metadata of the value (PUT).
+    pub meta: MetaBuf,
 }
 
 /// Reads the operation from a head. The key of an entity goes to `key`.
@@ -230,6 +233,7 @@ fn tokens(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
         ttl_s: None,
         timeout_ms: timeout_ms(head)?,
         wait_s: None,
+        meta: MetaBuf::default(),
     };
     if op == EntityOp::Put {
         if entity.condition == Condition::None {
@@ -282,6 +286,12 @@ fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
         ttl_s: ttl.map(time_to_live).transpose()?,
         timeout_ms: timeout_ms(head)?,
         wait_s: wait_s.map(wait).transpose()?,
+        meta: match op {
+            EntityOp::Put => metadata(head)?,
+            EntityOp::Get | EntityOp::Head | EntityOp::Delete | EntityOp::Touch => {
+                MetaBuf::default()
+            }
+        },
     };
     if entity.wait_s.is_some() {
         if op != EntityOp::Get || ack.or(from).or(replicas).is_some() {
@@ -326,7 +336,17 @@ fn touch(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<E
         ttl_s: Some(time_to_live(ttl)?),
         timeout_ms: timeout_ms(head)?,
         wait_s: None,
+        meta: MetaBuf::default(),
     })
+}
+
+fn metadata(head: &Head<'_>) -> Result<MetaBuf, Refusal> {
+    let content_type = match head.meta.content_type {
+        Field::Absent => None,
+        Field::Once(content_type) => Some(content_type),
+        Field::Repeated => return Err(meta::bad("Content-Type is there more than once")),
+    };
+    MetaBuf::new(content_type, &head.meta.named)
 }
 
 fn read_key(id: Option<&[u8]>, settings: &RequestRules, key: &mut KeyBuf) -> Result<(), Refusal> {

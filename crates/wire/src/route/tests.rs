@@ -5,6 +5,7 @@ use crate::http::records::ShownPart;
 use crate::http::{EventFraming, Framing, Limits, Parsed, parse_head};
 use crate::legal;
 use crate::limits::TIMEOUT_MS_DEFAULT;
+use crate::meta::MetaBuf;
 use dendra_base::{Quorum, Version};
 use proptest::prelude::*;
 
@@ -78,6 +79,7 @@ fn a_get_of_one_key_has_the_usual_numbers() {
             ttl_s: None,
             timeout_ms: TIMEOUT_MS_DEFAULT,
             wait_s: None,
+            meta: MetaBuf::default(),
         }))
     );
     assert_eq!(key, b"\x10a+b\0/");

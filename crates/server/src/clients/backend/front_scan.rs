@@ -53,7 +53,7 @@ impl PagedBackend for FrontPages {
         turn: ChunkTerms,
     ) -> Result<(), Finished> {
         let lane = Rc::clone(socket.lane());
-        let most = limits::FRONT_PAGE_BYTES_MAX + lane.parts.settings.value_bytes_max;
+        let most = limits::FRONT_PAGE_BYTES_MAX + lane.parts.settings.wrapped_value_bytes_max();
         if !socket.wait_for_scan_room(most, turn.deadline_us).await {
             return Err(Finished::Refused(RefusalCause::Bytes));
         }

@@ -25,6 +25,7 @@ use crate::waiting::status::{self, AnswerTerms};
 use bytes::Bytes;
 use dendra_base::Key;
 use dendra_wire::http::response;
+use dendra_wire::meta;
 use dendra_wire::route::{Entity, is_tokens};
 use std::rc::Rc;
 
@@ -61,7 +62,8 @@ impl Connection {
         };
         self.in_front = RequestInFront::with_body(self.lane.now_ns(), waited_ns);
         if is_chunked {
-            self.socket.count_bytes(value.bytes.len());
+            let bytes = value.bytes.len() - entity.meta.front().len();
+            self.socket.count_bytes(bytes);
         }
         // Waiting for the client is no stage of ours.
         watch.restart();
@@ -112,7 +114,11 @@ impl Connection {
         value: Collected,
         watch: Watch,
     ) -> Result<Result<(), RefusalCause>, ConnectionEnd> {
-        let Collected { bytes, mut room } = value;
+        let Collected {
+            mut bytes,
+            mut room,
+        } = value;
+        meta::wrap_behind(&entity.meta, &mut bytes);
         let bytes = Bytes::from(bytes);
         let until_us = self.in_front.deadline_us(entity.timeout_ms);
         loop {

@@ -61,10 +61,13 @@ impl Connection {
                 // A chunked body counts when it has come.
                 Body::None | Body::Chunked => 0,
             };
-            let stores = matches!(route, Some(Route::Entity(it)) if it.op == EntityOp::Put);
-            if let Err((kind, refusal)) =
-                used.admit(stores.then_some(body_bytes), self.lane.now_ns())
-            {
+            let stores = match route {
+                Some(Route::Entity(it)) if it.op == EntityOp::Put => {
+                    Some(body_bytes + it.meta.front().len() as u64)
+                }
+                _ => None,
+            };
+            if let Err((kind, refusal)) = used.admit(stores, self.lane.now_ns()) {
                 if self.has_waiting() {
                     return Some(self.those_in_front());
                 }

@@ -34,6 +34,7 @@ use crate::phase::Phase;
 use crate::retry_after::retry_after_s;
 use crate::waiting::room::Room;
 use crate::waiting::status::AnswerTerms;
+use bytes::Bytes;
 use dendra_base::Key;
 use dendra_node::{Admission, Class};
 use dendra_wire::hosts::Sender;
@@ -41,7 +42,7 @@ use dendra_wire::http::response::{self, Style};
 use dendra_wire::http::{Body, Head, Limits, Parsed, parse_head};
 use dendra_wire::limits::BATCH_BYTES_MAX;
 use dendra_wire::route::{Entity, Route, is_tokens};
-use dendra_wire::{EntityOp, Refusal, route};
+use dendra_wire::{EntityOp, Refusal, meta, route};
 use std::rc::Rc;
 
 /// Is it a request of a client of the data, not of a member or a probe?
@@ -382,7 +383,7 @@ impl Connection {
         match self.backend.admit(&self.lane, Class::Write) {
             Admission::Refused { refusal } => {
                 // A body that did not come whole waits for its room when it has come.
-                let len = whole.unwrap_or(0);
+                let len = whole.map_or(0, |len| len + entity.meta.front().len());
                 return self.line_up_or_turn_away(head, refusal.into(), len, entity);
             }
             admission => {
@@ -397,14 +398,19 @@ impl Connection {
             {
                 return self.refuse(head, &refusal);
             }
-            let value = SentValue::Unread(&rest[..value_len]);
+            let sent = &rest[..value_len];
+            let wrapped = meta::wrap(&entity.meta, sent).map(Bytes::from);
+            let (value, stored_len) = match &wrapped {
+                Some(wrapped) => (SentValue::Whole(wrapped), wrapped.len()),
+                None => (SentValue::Unread(sent), value_len),
+            };
             let room = &mut Vec::new();
             return match self.begin(entity, terms, stored_key, value, room, watch) {
                 Ok(next) => {
                     self.end_if(terms.style);
                     (head.consumed + value_len, next)
                 }
-                Err(cause) => self.line_up_or_turn_away(head, cause, value_len, entity),
+                Err(cause) => self.line_up_or_turn_away(head, cause, stored_len, entity),
             };
         }
         if self.has_waiting() {
@@ -418,7 +424,7 @@ impl Connection {
                 // At most `value_bytes_max`: the route has checked. Its room is taken when it
                 // comes. But it is not worth sending where as many bytes as the gate lets in wait
                 // already.
-                let bytes = length as usize;
+                let bytes = length as usize + entity.meta.front().len();
                 let lane = &self.lane;
                 let share = self.backend.value_share(lane);
                 if !lane.rooms.bytes.has_place(bytes)
@@ -443,7 +449,8 @@ impl Connection {
             entity: entity.clone(),
             terms,
             key: Key::user(&stored_key[1..]),
-            body: Inflow::new(reader, self.backend.value_share(&self.lane).cloned()),
+            body: Inflow::new(reader, self.backend.value_share(&self.lane).cloned())
+                .behind(entity.meta.front()),
             expects_continue: head.expects_continue(),
             waited_ns: self.lane.now_ns() - self.in_front.began_ns(),
             watch,

@@ -5,19 +5,23 @@
 //! Plain     key LF value                       keys only: key LF
 //! Ndjson    {"key":"…","value":"…"} LF         both UTF-8; keys only: {"key":"…"}
 //!           {"key_base64":"…","value_base64":"…"} LF          otherwise, both of them
+//!           {…,"content_type":"a/b","meta":{"n":"c"}} LF      the metadata that there is
 //! Records   | key length u32 | value length u32 | key | value |   big-endian; keys only: length 0
 //!           | ff ff ff ff | ff ff ff ff |                         behind the last record
+//! Wrapped   as Records, and a value with metadata is as it is stored: `meta/`
 //! ```
 //!
 //! Invariants
 //! 1. Every record is one HTTP chunk of its own in every framing, never empty. So a client of
 //!    `Plain` can tell a line feed in a key from the one behind it.
-//! 2. The end mark of `Records` is written exactly when all that was asked for has been sent.
+//! 2. The end mark of `Records` and of `Wrapped` is written exactly when all that was asked for has
+//!    been sent.
 //!
 //! Not here: choosing the framing (`accept.rs`), the head and the trailer (`response/`).
 //! See: docs/api.md, section "Many keys".
 
 use super::accept::Framing;
+use crate::meta::{self, Meta};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -35,13 +39,22 @@ pub enum ShownPart {
 /// Both lengths of the end mark.
 const END: u32 = u32::MAX;
 
-/// Appends one record as one HTTP chunk. `value` is not looked at when only keys are shown.
-pub fn record(out: &mut Vec<u8>, framing: Framing, show: ShownPart, key: &[u8], value: &[u8]) {
-    let value = match show {
-        ShownPart::KeysAndValues => value,
-        ShownPart::KeysOnly => b"",
-        ShownPart::Number => return,
-    };
+/// The part of a stored value that is shown.
+fn shown_value(framing: Framing, show: ShownPart, stored: &[u8]) -> (Meta<'_>, &[u8]) {
+    match (show, framing) {
+        (ShownPart::KeysOnly | ShownPart::Number, _) => (Meta::default(), b""),
+        (ShownPart::KeysAndValues, Framing::Wrapped) => (Meta::default(), stored),
+        (ShownPart::KeysAndValues, _) => meta::unwrap(stored),
+    }
+}
+
+/// Appends one record as one HTTP chunk. `stored`: its value as it is stored, which is not looked
+/// at when only keys are shown.
+pub fn record(out: &mut Vec<u8>, framing: Framing, show: ShownPart, key: &[u8], stored: &[u8]) {
+    if show == ShownPart::Number {
+        return;
+    }
+    let (meta, value) = shown_value(framing, show, stored);
     match framing {
         Framing::Plain => {
             chunk_head(out, key.len() + 1 + value.len());
@@ -49,8 +62,8 @@ pub fn record(out: &mut Vec<u8>, framing: Framing, show: ShownPart, key: &[u8], 
             out.push(b'\n');
             out.extend_from_slice(value);
         }
-        Framing::Ndjson => line(out, show, key, value),
-        Framing::Records => {
+        Framing::Ndjson => line(out, show, key, value, meta),
+        Framing::Records | Framing::Wrapped => {
             chunk_head(out, 8 + key.len() + value.len());
             out.extend_from_slice(&length(key).to_be_bytes());
             out.extend_from_slice(&length(value).to_be_bytes());
@@ -62,27 +75,30 @@ pub fn record(out: &mut Vec<u8>, framing: Framing, show: ShownPart, key: &[u8], 
 }
 
 /// Bytes that [`record`] appends at most: exact but for the digits of a size line.
-pub fn record_len_max(framing: Framing, show: ShownPart, key: &[u8], value: &[u8]) -> usize {
+pub fn record_len_max(framing: Framing, show: ShownPart, key: &[u8], stored: &[u8]) -> usize {
     // A size line of at most sixteen digits, and the line ends.
     const CHUNK: usize = 16 + 2 + 2;
     const FIELDS: usize = br#"{"key_base64":"","value_base64":""}"#.len() + 1;
-    let value = match show {
-        ShownPart::KeysAndValues => value,
-        ShownPart::KeysOnly => b"",
-        ShownPart::Number => return 0,
-    };
+    if show == ShownPart::Number {
+        return 0;
+    }
+    let (meta, value) = shown_value(framing, show, stored);
     let body = match (framing, str::from_utf8(key), str::from_utf8(value)) {
         (Framing::Plain, _, _) => key.len() + 1 + value.len(),
-        (Framing::Records, _, _) => 8 + key.len() + value.len(),
+        (Framing::Records | Framing::Wrapped, _, _) => 8 + key.len() + value.len(),
         (Framing::Ndjson, Ok(key), Ok(value)) => FIELDS + escaped_len(key) + escaped_len(value),
         (Framing::Ndjson, _, _) => FIELDS + key.len().div_ceil(3) * 4 + value.len().div_ceil(3) * 4,
     };
-    CHUNK + body
+    let beside = match framing {
+        Framing::Ndjson => fields_of(meta).len(),
+        Framing::Plain | Framing::Records | Framing::Wrapped => 0,
+    };
+    CHUNK + body + beside
 }
 
 /// Appends the end mark of a framing that has one.
 pub(crate) fn end_mark(out: &mut Vec<u8>, framing: Framing) {
-    if framing == Framing::Records {
+    if matches!(framing, Framing::Records | Framing::Wrapped) {
         chunk_head(out, 8);
         out.extend_from_slice(&END.to_be_bytes());
         out.extend_from_slice(&END.to_be_bytes());
@@ -104,13 +120,24 @@ fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).expect("keys and values are at most 8 MiB")
 }
 
-fn line(out: &mut Vec<u8>, show: ShownPart, key: &[u8], value: &[u8]) {
+/// The fields of the metadata; without any it allocates nothing.
+fn fields_of(meta: Meta<'_>) -> Vec<u8> {
+    let mut fields = Vec::new();
+    meta_fields(&mut fields, meta);
+    fields
+}
+
+fn line(out: &mut Vec<u8>, show: ShownPart, key: &[u8], value: &[u8], meta: Meta<'_>) {
+    const CLOSE: &[u8] = b"}\n";
+    let fields = fields_of(meta);
     let text = |open: &[u8], middle: &[u8], close: &[u8]| match show {
-        ShownPart::KeysAndValues => open.len() + middle.len() + close.len(),
-        ShownPart::KeysOnly | ShownPart::Number => open.len() + close.len(),
+        ShownPart::KeysAndValues => {
+            open.len() + middle.len() + close.len() + fields.len() + CLOSE.len()
+        }
+        ShownPart::KeysOnly | ShownPart::Number => open.len() + close.len() + CLOSE.len(),
     };
     if let (Ok(key), Ok(value)) = (str::from_utf8(key), str::from_utf8(value)) {
-        let (open, middle, close) = (br#"{"key":""#, br#"","value":""#, b"\"}\n");
+        let (open, middle, close) = (br#"{"key":""#, br#"","value":""#, b"\"");
         chunk_head(
             out,
             text(open, middle, close) + escaped_len(key) + escaped_len(value),
@@ -123,7 +150,7 @@ fn line(out: &mut Vec<u8>, show: ShownPart, key: &[u8], value: &[u8]) {
         }
         out.extend_from_slice(close);
     } else {
-        let (open, middle, close) = (br#"{"key_base64":""#, br#"","value_base64":""#, b"\"}\n");
+        let (open, middle, close) = (br#"{"key_base64":""#, br#"","value_base64":""#, b"\"");
         let base64_len = |bytes: &[u8]| bytes.len().div_ceil(3) * 4;
         chunk_head(
             out,
@@ -136,6 +163,29 @@ fn line(out: &mut Vec<u8>, show: ShownPart, key: &[u8], value: &[u8]) {
             base64(out, value);
         }
         out.extend_from_slice(close);
+    }
+    out.extend_from_slice(&fields);
+    out.extend_from_slice(CLOSE);
+}
+
+/// The metadata of a value: `content_type` and `meta`, as far as there are any.
+pub(crate) fn meta_fields(out: &mut Vec<u8>, meta: Meta<'_>) {
+    if let Some(content_type) = meta.content_type() {
+        out.extend_from_slice(b",\"content_type\":\"");
+        escape(out, content_type);
+        out.push(b'"');
+    }
+    let mut start = &b",\"meta\":{\""[..];
+    for (name, content) in meta.named() {
+        out.extend_from_slice(start);
+        escape(out, name);
+        out.extend_from_slice(b"\":\"");
+        escape(out, content);
+        out.push(b'"');
+        start = b",\"";
+    }
+    if start == b",\"" {
+        out.push(b'}');
     }
 }
 
@@ -242,7 +292,7 @@ pub fn decode_record(buf: &[u8]) -> Decoded<'_> {
     let (key_len, value_len) = (key_len as usize, value_len as usize);
     if key_len == 0
         || key_len > dendra_base::limits::KEY_BYTES_MAX
-        || value_len > dendra_base::limits::VALUE_BYTES_MAX_LIMIT
+        || value_len > dendra_base::limits::WRAPPED_VALUE_BYTES_MAX
     {
         return Decoded::Bad;
     }

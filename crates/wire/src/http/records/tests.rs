@@ -154,7 +154,7 @@ fn impossible_lengths_are_bad() {
     for lengths in [
         [0, 1],
         [1025, 0],
-        [1, (8 << 20) + 1],
+        [1, dendra_base::limits::WRAPPED_VALUE_BYTES_MAX as u32 + 1],
         [u32::MAX, 1],
         [1, u32::MAX],
     ] {
@@ -247,12 +247,14 @@ proptest! {
 
     #[test]
     fn any_legal_scan_is_read_as_it_was_sent(
-        records in legal::records(0..=4), next in prop::option::of(legal::bound()), is_cut: bool,
+        records in legal::records(0..=4), metas in prop::collection::vec(meta::tests::meta(), 4),
+        next in prop::option::of(legal::bound()), is_cut: bool,
     ) {
         for (framing, show) in [
             (Framing::Plain, ShownPart::KeysAndValues),
             (Framing::Ndjson, ShownPart::KeysAndValues),
             (Framing::Records, ShownPart::KeysAndValues),
+            (Framing::Wrapped, ShownPart::KeysAndValues),
             (Framing::Plain, ShownPart::KeysOnly),
             (Framing::Ndjson, ShownPart::KeysOnly),
             (Framing::Records, ShownPart::KeysOnly),
@@ -263,10 +265,12 @@ proptest! {
                 Some(next) => ScanEnd::Limited { next },
             };
             let mut out = Vec::new();
-            for (key, cell) in &records {
+            for ((key, cell), meta) in records.iter().zip(&metas) {
                 let before = out.len();
-                record(&mut out, framing, show, key, &cell.value);
-                prop_assert!(out.len() - before <= record_len_max(framing, show, key, &cell.value));
+                let wrapped = meta::wrap(meta, &cell.value);
+                let stored = wrapped.as_deref().unwrap_or(&cell.value);
+                record(&mut out, framing, show, key, stored);
+                prop_assert!(out.len() - before <= record_len_max(framing, show, key, stored));
             }
             scan_end(&mut out, framing, end);
             let mut decoder = ChunkDecoder::new(u64::MAX);
@@ -291,10 +295,11 @@ proptest! {
             });
             let trailer = &rest[rest.len() - decoder.trailer_len()..];
             prop_assert_eq!(read_scan_end(trailer), Some(wanted_end));
-            let is_marked = framing == Framing::Records && !(is_cut && next.is_some());
+            let has_marks = matches!(framing, Framing::Records | Framing::Wrapped);
+            let is_marked = has_marks && !(is_cut && next.is_some());
             prop_assert_eq!(chunks.len(), records.len() + usize::from(is_marked));
             let mut records_left = &body[..];
-            for ((key, cell), chunk) in records.iter().zip(&chunks) {
+            for (((key, cell), meta), chunk) in records.iter().zip(&metas).zip(&chunks) {
                 let value = match show {
                     ShownPart::KeysAndValues => &cell.value[..],
                     ShownPart::KeysOnly | ShownPart::Number => b"",
@@ -313,6 +318,13 @@ proptest! {
                         prop_assert!(field(&line, "key") == *key);
                         let shows_value = show == ShownPart::KeysAndValues;
                         prop_assert!(!shows_value || field(&line, "value") == value);
+                        let shown = if shows_value { meta.as_meta() } else { Meta::default() };
+                        prop_assert_eq!(line["content_type"].as_str(), shown.content_type());
+                        let named: Vec<_> = line["meta"].as_object().into_iter().flatten().collect();
+                        prop_assert_eq!(named.len(), shown.named().count());
+                        for (name, content) in shown.named() {
+                            prop_assert_eq!(line["meta"][name].as_str(), Some(content));
+                        }
                     }
                     Framing::Records => {
                         let consumed = 8 + key.len() + value.len();
@@ -321,9 +333,18 @@ proptest! {
                         prop_assert!(read == wanted);
                         records_left = &records_left[consumed..];
                     }
+                    Framing::Wrapped => {
+                        let read = decode_record(records_left);
+                        let Decoded::Record { key: read_key, value: stored, consumed } = read else {
+                            return Err(TestCaseError::fail("a record is missing"));
+                        };
+                        prop_assert!(read_key == key);
+                        prop_assert!(meta::unwrap(stored) == (meta.as_meta(), value));
+                        records_left = &records_left[consumed..];
+                    }
                 }
             }
-            if framing == Framing::Records {
+            if has_marks {
                 let wanted = if is_marked {
                     Decoded::End { consumed: 8 }
                 } else {

@@ -11,7 +11,8 @@
 //! Invariants
 //! 1. The answer for a prefix is `Incomplete` or the answer for the whole: how bytes were cut into
 //!    packets does not decide.
-//! 2. A request that is not `Bad` allocates no memory, unless a condition stands on several lines.
+//! 2. A request that is not `Bad` allocates no memory, unless a condition stands on several lines,
+//!    or there is metadata.
 //! 3. A message has one length. Both kinds of length, a repeated one, or one that is not plain
 //!    digits is refused, even where the standard would let us repair it. Another program in front
 //!    of this one may have repaired it differently, and the difference is a smuggled request.
@@ -162,6 +163,24 @@ impl<'a> FieldLines<'a> {
     }
 }
 
+/// What a request says about its body, unchecked: see `meta/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentMeta<'a> {
+    /// `Content-Type`
+    pub content_type: Field<'a>,
+    /// The lines of `Dendra-Meta-<name>`: names and contents.
+    pub named: Vec<(&'a [u8], &'a [u8])>,
+}
+
+impl Default for SentMeta<'_> {
+    fn default() -> Self {
+        SentMeta {
+            content_type: Field::Absent,
+            named: Vec::new(),
+        }
+    }
+}
+
 /// A request head, borrowed from the read buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
@@ -213,8 +232,8 @@ pub struct Head<'a> {
     pub peer_proof: Field<'a>,
     /// `Authorization`
     pub authorization: Field<'a>,
-    /// `Content-Type` names the framing of records.
-    pub sends_records: bool,
+    /// The lines that describe the body.
+    pub meta: SentMeta<'a>,
     /// `Last-Event-ID`: where a browser goes on.
     pub last_event_id: Field<'a>,
 }
@@ -380,7 +399,7 @@ fn read_head<'a>(
         peer_hello: fields.peer_hello,
         peer_proof: fields.peer_proof,
         authorization: fields.authorization,
-        sends_records: fields.sends_records,
+        meta: fields.meta,
         last_event_id: fields.last_event_id,
     })
 }
@@ -515,11 +534,26 @@ fn is_host(value: &[u8]) -> bool {
     }
 }
 
+impl SentMeta<'_> {
+    /// Does `Content-Type` name the framing of records?
+    pub fn sends_records(&self) -> bool {
+        matches!(self.content_type, Field::Once(content_type) if is_records(content_type))
+    }
+}
+
 /// Is it the media type of records, with any parameters?
 fn is_records(content_type: &[u8]) -> bool {
     let name = content_type.split(|&b| b == b';').next();
     let records = Framing::Records.media_type().as_bytes();
     name.is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(records))
+}
+
+const PREFIX_LEN: usize = crate::meta::PREFIX.len();
+
+/// Does this line have metadata? The first letter is enough for most that have none.
+fn is_meta(name: &str) -> bool {
+    let start = name.as_bytes().get(..PREFIX_LEN).unwrap_or_default();
+    matches!(start, [b'D' | b'd', ..]) && start.eq_ignore_ascii_case(crate::meta::PREFIX.as_bytes())
 }
 
 /// The content of the header lines, collected in one pass.
@@ -535,7 +569,7 @@ struct Fields<'a> {
     peer_hello: Field<'a>,
     peer_proof: Field<'a>,
     authorization: Field<'a>,
-    sends_records: bool,
+    meta: SentMeta<'a>,
     last_event_id: Field<'a>,
     accepted: Accepted,
     expect: Expect,
@@ -563,7 +597,7 @@ impl Default for Fields<'_> {
             peer_hello: Field::Absent,
             peer_proof: Field::Absent,
             authorization: Field::Absent,
-            sends_records: false,
+            meta: SentMeta::default(),
             last_event_id: Field::Absent,
             accepted: Accepted::default(),
             expect: Expect::Nothing,
@@ -582,7 +616,7 @@ impl Default for Fields<'_> {
 impl<'a> Fields<'a> {
     /// Takes one line into account. Lengths differ for most names, so one comparison of text is
     /// enough for most lines.
-    fn note(&mut self, name: &str, value: &'a [u8]) {
+    fn note(&mut self, name: &'a str, value: &'a [u8]) {
         let is = |other: &str| name.eq_ignore_ascii_case(other);
         match name.len() {
             4 if is("host") => self.host.note(value),
@@ -595,7 +629,7 @@ impl<'a> Fields<'a> {
             }
             8 if is("if-match") => self.if_match.note(value),
             10 if is("connection") => self.note_connection(value),
-            12 if is("content-type") => self.sends_records |= is_records(value),
+            12 if is("content-type") => self.meta.content_type.note(value),
             11 if is("dendra-peer") => self.peer_hello.note(value),
             13 if is("if-none-match") => self.if_none_match.note(value),
             13 if is("authorization") => self.authorization.note(value),
@@ -611,6 +645,11 @@ impl<'a> Fields<'a> {
             17 if is("dendra-timeout-ms") => self.timeout_ms.note(value),
             17 if is("dendra-peer-proof") => self.peer_proof.note(value),
             29 if is("access-control-request-method") => self.asks_method = true,
+            PREFIX_LEN.. if is_meta(name) => {
+                self.meta
+                    .named
+                    .push((&name.as_bytes()[PREFIX_LEN..], value));
+            }
             _ => {}
         }
     }

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! HTTP/1.1 200 OK
-//! Content-Type: application/octet-stream
+//! Content-Type: application/octet-stream        or the one that was stored
 //! X-Content-Type-Options: nosniff
 //! ETag: "0193…-1-0"
 //! Dendra-Receipt: acks=1/1; level=linearizable; durability=sync
 //! Dendra-Expires: 1754000000000                 only for a value with a time to live
+//! Dendra-Meta-<name>: <content>                 the metadata of the value
 //! Content-Length: 100
 //! Connection: close                             only when it does
 //! Access-Control-Allow-Origin: https://a.b      only to a page of that origin, and what goes with it
@@ -17,7 +18,8 @@
 //! Invariants
 //! 1. Every answer but 100 and 101 carries Content-Length or is chunked without extensions.
 //! 2. An answer to HEAD, and a 304, has the Content-Length of the GET's 200 and no body.
-//! 3. No byte that a client sent reaches a header line, except percent-encoded.
+//! 3. No byte that a client sent reaches a header line, except percent-encoded, or as metadata,
+//!    which was checked when it came out of the store.
 //! 4. There is no `Date`: no part of Dendra depends on it, and a clock per answer costs more than
 //!    the rest of the head.
 //!
@@ -33,6 +35,7 @@ use super::lines::{self, LineFraming, LineValue};
 use super::records;
 use super::request::{ConnectionFate, Head, Method};
 use crate::limits::ANSWER_HEAD_BYTES_MAX;
+use crate::meta::{self, Meta};
 use crate::percent;
 use crate::refusal::{Known, Refusal};
 use dendra_base::Version;
@@ -95,16 +98,18 @@ impl Style {
     }
 }
 
-/// 200 with a value (GET) or its length only (HEAD).
-pub fn value(out: &mut Vec<u8>, style: Style, found: &Found, value: &[u8]) {
+/// 200 with a value (GET) or its length only (HEAD), and its metadata. `stored`: the value as it is
+/// stored.
+pub fn value(out: &mut Vec<u8>, style: Style, found: &Found, stored: &[u8]) {
+    let (meta, value) = meta::unwrap(stored);
     if let Some(framing) = style.line {
-        return lines::found(out, framing, 200, found, LineValue::Shown(value));
+        return lines::found(out, framing, 200, found, LineValue::Shown(meta, value));
     }
-    out.reserve(ANSWER_HEAD_BYTES_MAX + value.len());
-    out.extend_from_slice(
-        b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\n",
-    );
+    out.reserve(head_bytes_max(meta) + value.len());
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    type_lines(out, meta);
     description(out, found);
+    meta_lines(out, meta);
     finish(out, style, value.len() as u64);
     if !style.omits_body {
         out.extend_from_slice(value);
@@ -143,14 +148,15 @@ pub fn touched(out: &mut Vec<u8>, style: Style, found: &Found) {
     finish(out, style, 0);
 }
 
-/// 304: the client has this version. `value_len` is the length that a 200 would have announced.
-pub fn not_modified(out: &mut Vec<u8>, style: Style, found: &Found, value_len: u64) {
+/// 304: the client has this version. A 200 would have announced the length of the value that is
+/// `stored` so.
+pub fn not_modified(out: &mut Vec<u8>, style: Style, found: &Found, stored: &[u8]) {
     if let Some(framing) = style.line {
         return lines::found(out, framing, 304, found, LineValue::None);
     }
     out.extend_from_slice(b"HTTP/1.1 304 Not Modified\r\n");
     description(out, found);
-    finish(out, style, value_len);
+    finish(out, style, meta::unwrap(stored).1.len() as u64);
 }
 
 /// 404: there is no live value. The body is empty: absence is an outcome, not an error.
@@ -184,26 +190,28 @@ pub fn condition_failed(out: &mut Vec<u8>, style: Style, current: Option<Version
 }
 
 /// 412 with the current value, for a client that prefers that to a second question. `expiry_ms` is
-/// the value's.
+/// the value's, `stored` the value with its metadata.
 pub fn condition_failed_with(
     out: &mut Vec<u8>,
     style: Style,
     current: Version,
     expiry_ms: Option<u64>,
-    value: &[u8],
+    stored: &[u8],
 ) {
+    let (meta, value) = meta::unwrap(stored);
     if let Some(framing) = style.line {
-        let value = LineValue::Shown(value);
+        let value = LineValue::Shown(meta, value);
         return lines::condition(out, framing, Some(current), expiry_ms, value);
     }
-    out.reserve(ANSWER_HEAD_BYTES_MAX + value.len());
-    out.extend_from_slice(
-        b"HTTP/1.1 412 Precondition Failed\r\nContent-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\nPreference-Applied: return=representation\r\n",
-    );
+    out.reserve(head_bytes_max(meta) + value.len());
+    out.extend_from_slice(b"HTTP/1.1 412 Precondition Failed\r\n");
+    type_lines(out, meta);
+    out.extend_from_slice(b"Preference-Applied: return=representation\r\n");
     etag(out, current);
     if let Some(expiry_ms) = expiry_ms {
         number_line(out, b"Dendra-Expires: ", expiry_ms);
     }
+    meta_lines(out, meta);
     known_line(out, None, Known::NotApplied);
     finish_with(out, style, value);
 }
@@ -398,6 +406,35 @@ fn status_line(out: &mut Vec<u8>, status: u16) {
     out.push(b' ');
     out.extend_from_slice(reason(status).as_bytes());
     out.extend_from_slice(b"\r\n");
+}
+
+/// The type of a value. A page that another client has stored gets no access to the store: a
+/// browser shows it as one of no origin, without scripts.
+fn type_lines(out: &mut Vec<u8>, meta: Meta<'_>) {
+    match meta.content_type() {
+        None => out.extend_from_slice(
+            b"Content-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\n",
+        ),
+        Some(content_type) => {
+            text_line(out, b"Content-Type: ", content_type.as_bytes());
+            out.extend_from_slice(
+                b"X-Content-Type-Options: nosniff\r\nContent-Security-Policy: sandbox\r\n",
+            );
+        }
+    }
+}
+
+fn meta_lines(out: &mut Vec<u8>, meta: Meta<'_>) {
+    for (name, content) in meta.named() {
+        out.extend_from_slice(meta::PREFIX.as_bytes());
+        out.extend_from_slice(name.as_bytes());
+        text_line(out, b": ", content.as_bytes());
+    }
+}
+
+/// Room for the head of a value with this metadata.
+fn head_bytes_max(meta: Meta<'_>) -> usize {
+    ANSWER_HEAD_BYTES_MAX + meta.len() + (meta::PREFIX.len() + 4) * meta.named().count()
 }
 
 fn description(out: &mut Vec<u8>, found: &Found) {
