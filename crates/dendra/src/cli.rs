@@ -487,7 +487,7 @@ pub(crate) struct Get {
     /// Write the value to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Print one JSON object: key, value, version, receipt
+    /// Print one JSON object: key, value, version, receipt, metadata
     #[arg(long)]
     pub(crate) json: bool,
     /// Copies
@@ -514,6 +514,12 @@ pub(crate) struct Put {
     /// Forget the record after this time: seconds, or with a unit as 90s, 15m, 12h or 30d
     #[arg(long, value_name = "TIME", value_parser = time_to_live)]
     pub(crate) ttl: Option<u64>,
+    /// Keep this content type with the value
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) content_type: Option<String>,
+    /// Keep this metadata with the value; may be given several times
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) meta: Vec<String>,
     /// Print one JSON object: key, version, receipt
     #[arg(long)]
     pub(crate) json: bool,

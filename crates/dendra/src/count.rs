@@ -14,6 +14,7 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops::{self, Query};
 use bytes::Bytes;
 use dendra_base::Space;
+use dendra_wire::meta::MetaBuf;
 use dendra_wire::percent;
 use dendra_wire::route::successor;
 use hyper::{Method, StatusCode};
@@ -59,6 +60,7 @@ pub(crate) async fn count(args: &CountArgs, console: Console) -> ExitResult {
             }
         }
         let ask = HttpRequest {
+            meta: MetaBuf::default(),
             method: Method::GET,
             path: query.behind("/v0/count"),
             headers: Vec::new(),

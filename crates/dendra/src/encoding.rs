@@ -16,6 +16,7 @@
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use dendra_base::hex;
+use dendra_wire::meta::{Meta, MetaBuf};
 use serde_json::{Map, Value};
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -101,6 +102,42 @@ pub(crate) fn take_json(object: &mut Map<String, Value>, name: &str) -> Result<V
         (None, None) => Err(format!("has neither {name:?} nor {encoded:?}")),
         _ => Err(format!("{name:?} is not a string")),
     }
+}
+
+/// Puts the metadata of a value, as far as there is any: `content_type`, and `meta`.
+pub(crate) fn put_meta(object: &mut Map<String, Value>, meta: Meta<'_>) {
+    if let Some(content_type) = meta.content_type() {
+        object.insert("content_type".to_owned(), Value::from(content_type));
+    }
+    let named = meta.named();
+    let named: Map<String, Value> = named.map(|(n, c)| (n.to_owned(), c.into())).collect();
+    if !named.is_empty() {
+        object.insert("meta".to_owned(), Value::Object(named));
+    }
+}
+
+/// Takes the fields that `put_meta` put; the error is a sentence.
+pub(crate) fn take_meta(object: &mut Map<String, Value>) -> Result<MetaBuf, String> {
+    let content_type = match object.remove("content_type") {
+        None => None,
+        Some(Value::String(text)) => Some(text),
+        Some(_) => return Err("\"content_type\" is not a string".to_owned()),
+    };
+    let named = match object.remove("meta") {
+        None => Map::new(),
+        Some(Value::Object(named)) => named,
+        Some(_) => return Err("\"meta\" is not an object".to_owned()),
+    };
+    let text = |content: &Value| match content {
+        Value::String(text) => Ok(text.clone()),
+        _ => Err("\"meta\" has something else than strings".to_owned()),
+    };
+    let named = named
+        .iter()
+        .map(|(name, it)| text(it).map(|content| (name, content)));
+    let named = named.collect::<Result<Vec<_>, String>>()?;
+    MetaBuf::new(content_type.as_deref().map(str::as_bytes), &named)
+        .map_err(|refusal| format!("has metadata that is none: {}", refusal.message))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use bytes::Bytes;
 use clap::Args;
 use dendra_server::pages::{FindingPage, HealthPage};
 use dendra_server::{HealthKind, Severity};
+use dendra_wire::meta::MetaBuf;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -130,6 +131,7 @@ async fn ask(url: &str, access: &AccessArgs, console: Console) -> Result<HealthA
         console,
     );
     let request = HttpRequest {
+        meta: MetaBuf::default(),
         method: Method::GET,
         path: "/v0/health".to_owned(),
         headers: Vec::new(),

@@ -25,6 +25,7 @@ use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops::{Query, client, key_bytes};
 use bytes::Bytes;
 use dendra_base::Version;
+use dendra_wire::meta::MetaBuf;
 use hyper::Method;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::cell::Cell;
@@ -391,6 +392,7 @@ impl LockDesk {
         body: Bytes,
     ) -> LockAnswer {
         let ask = HttpRequest {
+            meta: MetaBuf::default(),
             body,
             ..self.request(method, path, headers)
         };
@@ -444,6 +446,7 @@ impl LockDesk {
         headers: Vec<(&'static str, String)>,
     ) -> HttpRequest {
         HttpRequest {
+            meta: MetaBuf::default(),
             method,
             path,
             headers,

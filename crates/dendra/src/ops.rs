@@ -1,7 +1,7 @@
 //! `dendra get`, `put`, `touch` and `delete`: one key, one request.
 //!
 //! ```text
-//! get     value on stdout            --json: key, value, version, expires_ms, receipt
+//! get     value on stdout            --json: key, value, version, expires_ms, receipt, metadata
 //! put     version on stderr          --json: key, version, receipt (stdout)
 //! touch   version on stderr          --json: key, version, expires_ms, receipt (stdout)
 //! delete  version on stderr          --json: key, version, receipt (stdout)
@@ -22,6 +22,7 @@ use crate::exit::{Exit, ExitResult, Failure};
 use bytes::Bytes;
 use dendra_base::Version;
 use dendra_base::limits::KEY_BYTES_MAX;
+use dendra_wire::meta::MetaBuf;
 use dendra_wire::percent;
 use hyper::Method;
 use serde_json::{Map, Value};
@@ -111,7 +112,7 @@ fn if_match(condition: &ConditionArgs) -> Result<Option<(&'static str, String)>,
 }
 
 /// The JSON object all three commands print.
-fn described(key: &[u8], answer: &WholeAnswer) -> Map<String, Value> {
+fn described(key: &[u8], answer: &WholeAnswer) -> Result<Map<String, Value>, Failure> {
     let mut object = Map::new();
     encoding::put_json(&mut object, "key", key);
     for (name, header) in [
@@ -126,7 +127,10 @@ fn described(key: &[u8], answer: &WholeAnswer) -> Map<String, Value> {
     if let Some(unix_ms) = expires.and_then(|text| text.parse::<u64>().ok()) {
         object.insert("expires_ms".to_owned(), Value::from(unix_ms));
     }
-    object
+    let meta = answer.meta();
+    let meta = meta.map_err(|why| Failure::new(Exit::FAILURE, show_key(key) + ": " + &why))?;
+    encoding::put_meta(&mut object, meta.as_meta());
+    Ok(object)
 }
 
 fn print_json(object: Map<String, Value>) -> Result<(), Failure> {
@@ -139,6 +143,7 @@ pub(crate) async fn get(args: &Get, console: Console) -> ExitResult {
     let key = key_bytes("the key", &args.key, encoding)?;
     let client = client(&args.client, console)?;
     let ask = HttpRequest {
+        meta: MetaBuf::default(),
         method: Method::GET,
         path: entity(&key, args.quorum, None),
         headers: Vec::new(),
@@ -152,7 +157,7 @@ pub(crate) async fn get(args: &Get, console: Console) -> ExitResult {
         return Err(answer.failure(&show_key(&key)));
     }
     if args.json {
-        let mut object = described(&key, &answer);
+        let mut object = described(&key, &answer)?;
         if args.out.is_none() {
             encoding::put_json(&mut object, "value", &answer.body);
         }
@@ -211,6 +216,20 @@ fn read_bounded(from: impl Read) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The metadata that the flags give.
+fn metadata(args: &Put) -> Result<MetaBuf, Failure> {
+    let pair = |given: &'_ String| match given.split_once('=') {
+        Some((name, content)) => Ok((name.to_owned(), content.to_owned())),
+        None => Err(Failure::usage(format!(
+            "--meta {given:?} has no =; write NAME=VALUE"
+        ))),
+    };
+    let named = args.meta.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+    let content_type = args.content_type.as_deref().map(str::as_bytes);
+    let meta = MetaBuf::new(content_type, &named);
+    meta.map_err(|refusal| Failure::usage(format!("--content-type, --meta: {}", refusal.message)))
+}
+
 /// `dendra put`
 pub(crate) async fn put(args: &Put, console: Console) -> ExitResult {
     let key = key_bytes("the key", &args.key, args.client.encoding())?;
@@ -220,6 +239,7 @@ pub(crate) async fn put(args: &Put, console: Console) -> ExitResult {
     }
     let client = client(&args.client, console)?;
     let ask = HttpRequest {
+        meta: metadata(args)?,
         method: Method::PUT,
         path: entity(&key, args.quorum, args.ttl),
         headers,
@@ -233,6 +253,7 @@ pub(crate) async fn delete(args: &Delete, console: Console) -> ExitResult {
     let key = key_bytes("the key", &args.key, args.client.encoding())?;
     let client = client(&args.client, console)?;
     let ask = HttpRequest {
+        meta: MetaBuf::default(),
         method: Method::DELETE,
         path: entity(&key, args.quorum, None),
         headers: if_match(&args.condition)?.into_iter().collect(),
@@ -249,6 +270,7 @@ pub(crate) async fn touch(args: &TouchArgs, console: Console) -> ExitResult {
     query.add("id", &key);
     query.add("ttl", args.ttl.to_string().as_bytes());
     let ask = HttpRequest {
+        meta: MetaBuf::default(),
         method: Method::POST,
         path: query.behind("/v0/touch"),
         headers: if_match(&args.condition)?.into_iter().collect(),
@@ -272,7 +294,7 @@ async fn write(
         return Err(answer.failure(&show_key(key)));
     }
     if is_json {
-        print_json(described(key, &answer))?;
+        print_json(described(key, &answer)?)?;
     } else if let Some(version) = answer.version() {
         console.note(version);
     }

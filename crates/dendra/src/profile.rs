@@ -17,6 +17,7 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use bytes::Bytes;
+use dendra_wire::meta::MetaBuf;
 use hyper::{Method, StatusCode};
 
 /// Naming the functions takes a moment after the last sample.
@@ -34,6 +35,7 @@ pub(crate) async fn profile(args: &ProfileArgs, console: Console) -> ExitResult 
     let access = Credentials::read(&args.access, &base)?;
     let client = Client::new(base, access, args.seconds * 1000 + NAMING_MS, console);
     let ask = HttpRequest {
+        meta: MetaBuf::default(),
         method: Method::GET,
         path: path(args),
         headers: Vec::new(),

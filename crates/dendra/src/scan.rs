@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! raw        KEY TAB VALUE LF      --keys-only: KEY LF
-//! --json     {"key": …, "value": …} LF
+//! --json     {"key": …, "value": …} LF, with content_type and meta of a value that has them
 //! ```
 //!
 //! Invariants
@@ -22,12 +22,24 @@ use crate::ops::{self, Query};
 use crate::output;
 use bytes::{Bytes, BytesMut};
 use dendra_wire::http::records::{Decoded, decode_record};
+use dendra_wire::meta::{self, Meta, MetaBuf};
 use hyper::Method;
 use serde_json::{Map, Value};
 use std::ffi::OsStr;
 use std::io::{BufWriter, Write};
 
-const RECORDS: &str = "application/vnd.dendra.records";
+/// Values with their metadata, or without from a store that keeps none.
+pub(crate) const ACCEPT: &str =
+    "application/vnd.dendra.wrapped, application/vnd.dendra.records;q=0.5";
+
+/// Does an answer to `ACCEPT` show values as they are stored? `None` = it is another type.
+pub(crate) fn is_wrapped(content_type: Option<&str>) -> Option<bool> {
+    match content_type {
+        Some("application/vnd.dendra.wrapped") => Some(true),
+        Some("application/vnd.dendra.records") => Some(false),
+        _ => None,
+    }
+}
 
 /// Smallest key there is: a scan without a start begins here.
 const FIRST_KEY: &[u8] = b"\0";
@@ -38,15 +50,23 @@ pub(crate) struct Printer<W: Write> {
     pub(crate) encoding: Encoding,
     pub(crate) is_json: bool,
     pub(crate) is_keys_only: bool,
+    /// Are values as they are stored, with their metadata?
+    pub(crate) is_wrapped: bool,
 }
 
 impl<W: Write> Printer<W> {
-    pub(crate) fn print(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
+    pub(crate) fn print(&mut self, key: &[u8], shown: &[u8]) -> std::io::Result<()> {
+        let (meta, value) = if self.is_wrapped {
+            meta::unwrap(shown)
+        } else {
+            (Meta::default(), shown)
+        };
         if self.is_json {
             let mut object = Map::new();
             encoding::put_json(&mut object, "key", key);
             if !self.is_keys_only {
                 encoding::put_json(&mut object, "value", value);
+                encoding::put_meta(&mut object, meta);
             }
             return writeln!(self.out, "{}", Value::Object(object));
         }
@@ -89,12 +109,10 @@ fn question(args: &ScanArgs) -> Result<HttpRequest, Failure> {
 
 fn request(path: String) -> HttpRequest {
     HttpRequest {
+        meta: MetaBuf::default(),
         method: Method::GET,
         path,
-        headers: vec![
-            ("accept", RECORDS.to_owned()),
-            ("te", "trailers".to_owned()),
-        ],
+        headers: vec![("accept", ACCEPT.to_owned()), ("te", "trailers".to_owned())],
         body: Bytes::new(),
     }
 }
@@ -118,23 +136,22 @@ pub(crate) async fn scan(args: &ScanArgs, console: Console) -> ExitResult {
             .map_err(|trouble| trouble.failure(client.place()))?;
         return Err(answer.failure("scan"));
     }
-    match stream.head.header("content-type") {
-        Some(RECORDS) => {}
-        other => {
-            return Err(Failure::new(
-                Exit::FAILURE,
-                format!(
-                    "{}: what answers there is no Dendra node (content type {other:?}); see --url",
-                    client.place()
-                ),
-            ));
-        }
-    }
+    let kind = stream.head.header("content-type");
+    let Some(is_wrapped) = is_wrapped(kind) else {
+        return Err(Failure::new(
+            Exit::FAILURE,
+            format!(
+                "{}: what answers there is no Dendra node (content type {kind:?}); see --url",
+                client.place()
+            ),
+        ));
+    };
     let mut printer = Printer {
         out: BufWriter::with_capacity(64 << 10, output::stdout()?),
         encoding: args.client.encoding(),
         is_json: args.json,
         is_keys_only: args.keys_only,
+        is_wrapped,
     };
     let printed = copy(&client, stream, &mut printer, args.reverse).await?;
     console.detail(|| format!("{printed} records"));

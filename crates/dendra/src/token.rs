@@ -28,6 +28,7 @@ use crate::output;
 use base64::Engine;
 use bytes::Bytes;
 use dendra_server::limits::{TOKENS_DEADLINE, TOKENS_LOOK};
+use dendra_wire::meta::MetaBuf;
 use dendra_wire::rights::{Grant, Holder, Quota, TOKEN_MARK, TokenRole, TokenTable, hash_of};
 use hyper::Method;
 use std::fs::OpenOptions;
@@ -207,6 +208,7 @@ fn write(path: &Path, token: &str) -> Result<(), Failure> {
 
 fn ask(method: Method, headers: Vec<(&'static str, String)>, body: Bytes) -> HttpRequest {
     HttpRequest {
+        meta: MetaBuf::default(),
         method,
         path: "/v0/tokens".to_owned(),
         headers,

@@ -25,6 +25,7 @@ use crate::ops::{self, Query};
 use crate::output;
 use bytes::{Bytes, BytesMut};
 use dendra_base::Prng;
+use dendra_wire::meta::MetaBuf;
 use hyper::{Method, StatusCode};
 use serde_json::{Map, Value};
 use std::ffi::{OsStr, OsString};
@@ -112,6 +113,7 @@ impl WatchRun<'_> {
             query.add("values", b"false");
         }
         HttpRequest {
+            meta: MetaBuf::default(),
             method: Method::GET,
             path: query.behind("/v0/watch"),
             headers: vec![("accept", "application/x-ndjson".to_owned())],

@@ -32,12 +32,27 @@ fn expiry(address: SocketAddr, key: &str) -> String {
     object["expires_ms"].to_string()
 }
 
+/// What is kept with a value, as the command line shows it.
+fn metadata(address: SocketAddr, key: &str) -> [serde_json::Value; 3] {
+    let url = format!("http://{address}");
+    let got = ok(run(&mut dendra(["get", key, "--json", "--url", &url])));
+    let object: serde_json::Value = serde_json::from_slice(&got.stdout).expect("one object");
+    ["value", "content_type", "meta"].map(|name| object[name].clone())
+}
+
 #[test]
 fn a_wiped_node_comes_back_with_every_byte_etag_and_time_to_live_in_one_node_and_in_three() {
     let (data, backups) = (folder(), folder());
     let node = Node::start(data.path(), &[]);
     let keys = fill(node.address());
     let before = all(node.address(), &keys);
+    let lines = ["Content-Type: text/css", "Dendra-Meta-Owner: ada"];
+    put(&mut client(node.address()), "styled", &lines, b"a{}");
+    let styled = metadata(node.address(), "styled");
+    assert_eq!(
+        styled[1..],
+        ["text/css".into(), serde_json::json!({"owner": "ada"})]
+    );
     let expires = expiry(node.address(), "expires");
     let taken = ok(backup(&node.admin, backups.path(), &["--verify"]));
     assert!(taken.stderr.contains("whole: "), "{}", taken.stderr);
@@ -57,6 +72,7 @@ fn a_wiped_node_comes_back_with_every_byte_etag_and_time_to_live_in_one_node_and
     ok(restore(backups.path(), &node.admin, &[]));
     assert_eq!(all(node.address(), &keys), before);
     assert_eq!(expiry(node.address(), "expires"), expires);
+    assert_eq!(metadata(node.address(), "styled"), styled);
     let mut there = client(node.address());
     assert_eq!(held(&mut there, "later"), None);
     // A condition on a version that was seen before the disaster still holds, and later writes are

@@ -21,6 +21,7 @@ use crate::exit::{Exit, Failure};
 use bytes::Bytes;
 use dendra_archive::manifest::{self, BackupCluster};
 use dendra_base::{LeastSuccessor, Prng};
+use dendra_wire::meta::MetaBuf;
 use hyper::Method;
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
@@ -202,6 +203,7 @@ impl AdminNode {
 
     async fn once(&self, method: Method, path: &str, body: Bytes) -> Result<WholeAnswer, Trouble> {
         let ask = HttpRequest {
+            meta: MetaBuf::default(),
             method,
             path: path.to_owned(),
             headers: Vec::new(),

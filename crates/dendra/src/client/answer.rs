@@ -18,6 +18,7 @@
 
 use crate::exit::{Exit, Failure};
 use bytes::Bytes;
+use dendra_wire::meta::{self, MetaBuf};
 use hyper::http::response::Parts;
 use hyper::{HeaderMap, StatusCode};
 use std::fmt;
@@ -81,6 +82,25 @@ impl WholeAnswer {
     pub(crate) fn version(&self) -> Option<&str> {
         let tag = self.header("etag")?;
         Some(tag.strip_prefix('"')?.strip_suffix('"').unwrap_or(tag))
+    }
+
+    /// The metadata of a value that was asked for; the error is a sentence.
+    pub(crate) fn meta(&self) -> Result<MetaBuf, String> {
+        let prefix = meta::PREFIX.to_ascii_lowercase();
+        let named = self.headers.iter().filter_map(|(name, content)| {
+            let name = name.as_str().strip_prefix(&prefix)?;
+            Some((name, content.as_bytes()))
+        });
+        let named: Vec<_> = named.collect();
+        let content_type = self.headers.get("content-type");
+        MetaBuf::new(content_type.map(|it| it.as_bytes()), &named)
+            .map_err(|refusal| format!("its metadata cannot be read: {}", refusal.message))
+    }
+
+    /// The value that was asked for as it is stored: with its metadata.
+    pub(crate) fn stored(&self) -> Result<Bytes, String> {
+        let wrapped = meta::wrap(&self.meta()?, &self.body);
+        Ok(wrapped.map_or_else(|| self.body.clone(), Bytes::from))
     }
 
     /// Does the status ask to try again after a while?

@@ -28,6 +28,7 @@ pub(crate) use url::{BadUrl, BaseUrl};
 
 use crate::console::Console;
 use bytes::Bytes;
+use dendra_wire::meta::{self, MetaBuf};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -59,6 +60,8 @@ pub(crate) struct HttpRequest {
     pub(crate) path: String,
     /// Names in lower case.
     pub(crate) headers: Vec<(&'static str, String)>,
+    /// The metadata of the value that a PUT stores.
+    pub(crate) meta: MetaBuf,
     /// The body; empty for GET and DELETE.
     pub(crate) body: Bytes,
 }
@@ -225,6 +228,13 @@ impl Client {
         }
         for (name, value) in &ask.headers {
             request = request.header(*name, value);
+        }
+        let meta = ask.meta.as_meta();
+        if let Some(content_type) = meta.content_type() {
+            request = request.header("content-type", content_type.as_bytes());
+        }
+        for (name, content) in meta.named() {
+            request = request.header(format!("{}{name}", meta::PREFIX), content.as_bytes());
         }
         request
             .body(Full::new(ask.body.clone()))

@@ -12,6 +12,7 @@ use crate::console::Console;
 use crate::exit::{Exit, ExitResult, Failure};
 use crate::ops;
 use bytes::Bytes;
+use dendra_wire::meta::MetaBuf;
 use hyper::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -64,6 +65,7 @@ impl Office {
         let is_order = method == Method::POST;
         let kind = is_order.then(|| ("content-type", "application/json".to_owned()));
         let ask = HttpRequest {
+            meta: MetaBuf::default(),
             method,
             path,
             headers: kind.into_iter().collect(),

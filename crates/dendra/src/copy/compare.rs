@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! 1. A digest is SHA-256 over `u32 key length, key, u32 value length, value`, big-endian, of all
-//!    records in the order of their keys. Equal stores have equal digests, and each is computed
-//!    from the bytes of its own store.
+//!    records in the order of their keys, each value as it is stored with its metadata. Equal
+//!    stores have equal digests, and each is computed from the bytes of its own store.
 //! 2. Memory is one record of each store, and the findings that are kept.
 //!
 //! Not here: versions and times to live (`round.rs`).

@@ -19,8 +19,10 @@ use crate::client::retry::FailedTry;
 use crate::client::{BodyPiece, HttpRequest, Stream};
 use crate::exit::{Exit, Failure};
 use crate::ops::Query;
+use crate::scan;
 use bytes::{Bytes, BytesMut};
 use dendra_wire::http::records::{Decoded, decode_record};
+use dendra_wire::meta::{self, MetaBuf};
 use hyper::{Method, StatusCode};
 use std::rc::Rc;
 use tokio::time::Instant;
@@ -80,6 +82,8 @@ pub(super) struct RecordFlow {
     range: CopyRange,
     wanted: WantedPart,
     scan: Option<(usize, Stream)>,
+    /// Does the open scan show values as they are stored?
+    is_wrapped: bool,
     unread: BytesMut,
     /// Keys of a page, last one first.
     page: Vec<(Bytes, Bytes)>,
@@ -114,6 +118,7 @@ impl RecordFlow {
             range,
             wanted,
             scan: None,
+            is_wrapped: false,
             unread: BytesMut::new(),
             page: Vec::new(),
             shown: 0,
@@ -122,7 +127,7 @@ impl RecordFlow {
         }
     }
 
-    /// The next record; its value is empty when only keys are wanted.
+    /// The next record, its value as it is stored; it is empty when only keys are wanted.
     pub(super) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, Failure> {
         if self.wanted == WantedPart::Values {
             return self.pull().await;
@@ -201,10 +206,11 @@ impl RecordFlow {
             query.add("limit", PAGE_LEN.to_string().as_bytes());
         }
         let ask = HttpRequest {
+            meta: MetaBuf::default(),
             method: Method::GET,
             path: query.behind("/v0/entities"),
             headers: vec![
-                ("accept", "application/vnd.dendra.records".to_owned()),
+                ("accept", scan::ACCEPT.to_owned()),
                 ("te", "trailers".to_owned()),
             ],
             body: Bytes::new(),
@@ -223,11 +229,13 @@ impl RecordFlow {
             }
         };
         if stream.head.status == StatusCode::OK {
-            let kind = stream.head.header("content-type").unwrap_or_default();
-            if kind != "application/vnd.dendra.records" {
+            let kind = stream.head.header("content-type");
+            let Some(is_wrapped) = scan::is_wrapped(kind) else {
+                let kind = kind.unwrap_or_default();
                 let sentence = format!("a scan comes as {kind:?}, and not as records");
                 return Err(self.store.failure(Exit::FAILURE, &sentence));
-            }
+            };
+            self.is_wrapped = is_wrapped;
             self.scan = Some((member, stream));
             return Ok(());
         }
@@ -255,7 +263,12 @@ impl RecordFlow {
                     value,
                     consumed,
                 } if !is_ended => {
-                    let record = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+                    let stored = if self.is_wrapped {
+                        Bytes::copy_from_slice(value)
+                    } else {
+                        Bytes::from(meta::stored(value).into_owned())
+                    };
+                    let record = (Bytes::copy_from_slice(key), stored);
                     drop(self.unread.split_to(consumed));
                     return Scanned::Record(record.0, record.1);
                 }

@@ -26,6 +26,7 @@ use crate::exit::{Exit, Failure};
 use crate::ops::Query;
 use bytes::Bytes;
 use dendra_base::Prng;
+use dendra_wire::meta;
 use hyper::{Method, StatusCode};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -192,7 +193,8 @@ impl ContractStore {
     /// The head of a live record.
     pub(super) async fn head(&self, key: &[u8]) -> Result<Option<RecordHead>, Failure> {
         let call = StoreCall::Read(key);
-        let build = || ask(Method::HEAD, key, None, None, Bytes::new());
+        let none = Bytes::new();
+        let build = || ask(Method::HEAD, key, None, None, &none);
         let answer = self.ask(call, build).await?;
         match answer.status {
             StatusCode::OK => Ok(Some(head_of(&answer))),
@@ -201,20 +203,24 @@ impl ContractStore {
         }
     }
 
-    /// A live record.
+    /// A live record, its value as it is stored: with its metadata.
     pub(super) async fn get(&self, key: &[u8]) -> Result<Option<(RecordHead, Bytes)>, Failure> {
         let call = StoreCall::Read(key);
-        let build = || ask(Method::GET, key, None, None, Bytes::new());
+        let none = Bytes::new();
+        let build = || ask(Method::GET, key, None, None, &none);
         let answer = self.ask(call, build).await?;
         match answer.status {
-            StatusCode::OK => Ok(Some((head_of(&answer), answer.body))),
+            StatusCode::OK => match answer.stored() {
+                Ok(stored) => Ok(Some((head_of(&answer), stored))),
+                Err(why) => Err(self.failure(Exit::FAILURE, &format!("{call}: {why}"))),
+            },
             StatusCode::NOT_FOUND => Ok(None),
             _ => Err(self.refused(call, &answer)),
         }
     }
 
-    /// Stores a value under a condition; `ttl_s` is asked for each try. The answer is a `201` or a
-    /// `412`.
+    /// Stores a value with its metadata under a condition; `ttl_s` is asked for each try. The
+    /// answer is a `201` or a `412`.
     pub(super) async fn put(
         &self,
         key: &[u8],
@@ -223,7 +229,7 @@ impl ContractStore {
         condition: Option<(&'static str, String)>,
     ) -> Result<WholeAnswer, Failure> {
         let call = StoreCall::Write(key);
-        let build = || ask(Method::PUT, key, ttl_s(), condition.clone(), value.clone());
+        let build = || ask(Method::PUT, key, ttl_s(), condition.clone(), value);
         let answer = self.ask(call, build).await?;
         match answer.status {
             StatusCode::CREATED | StatusCode::PRECONDITION_FAILED => Ok(answer),
@@ -238,7 +244,8 @@ impl ContractStore {
         condition: Option<(&'static str, String)>,
     ) -> Result<WholeAnswer, Failure> {
         let call = StoreCall::Delete(key);
-        let build = || ask(Method::DELETE, key, None, condition.clone(), Bytes::new());
+        let none = Bytes::new();
+        let build = || ask(Method::DELETE, key, None, condition.clone(), &none);
         let answer = self.ask(call, build).await?;
         match answer.status {
             StatusCode::ACCEPTED | StatusCode::PRECONDITION_FAILED => Ok(answer),
@@ -278,8 +285,9 @@ fn ask(
     key: &[u8],
     ttl: Option<u64>,
     condition: Option<(&'static str, String)>,
-    body: Bytes,
+    stored: &Bytes,
 ) -> HttpRequest {
+    let (meta, value) = meta::unwrap(stored);
     let mut query = Query::default();
     query.add("id", key);
     if let Some(seconds) = ttl {
@@ -289,7 +297,8 @@ fn ask(
         method,
         path: query.behind("/v0/entity"),
         headers: condition.into_iter().collect(),
-        body,
+        meta: meta.into(),
+        body: stored.slice_ref(value),
     }
 }
 

@@ -26,7 +26,7 @@ use crate::client::{Client, HttpRequest, Trouble};
 use crate::exit::Failure;
 use bytes::Bytes;
 use dendra_base::Prng;
-use dendra_wire::percent;
+use dendra_wire::{meta, percent};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -180,7 +180,7 @@ impl LoadState {
             self.last_answer.set(Instant::now());
         }
         for ((key, value), verdict) in records.into_iter().zip(verdicts) {
-            let len = value.len();
+            let len = meta::unwrap(&value).1.len();
             let stored = match verdict {
                 BatchVerdict::Again(first) => self.store(&key, value, first).await,
                 BatchVerdict::Stored => {
@@ -206,14 +206,16 @@ impl LoadState {
     async fn store(
         &self,
         key: &[u8],
-        body: Bytes,
+        stored: Bytes,
         mut first: Option<RefusedTry>,
     ) -> Result<(), String> {
+        let (meta, value) = meta::unwrap(&stored);
         let ask = HttpRequest {
+            meta: meta.into(),
             method: hyper::Method::PUT,
             path: format!("/v0/entity?id={}{}", percent::encode(key), self.query_rest),
             headers: Vec::new(),
-            body,
+            body: stored.slice_ref(value),
         };
         let deadline = Instant::now() + self.retry_for;
         if first.is_none() && *self.halt.borrow() != Halt::No {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! folder   a/b.txt                      key "a/b.txt", value = content; sorted, no symlinks
-//! NDJSON   {"key": "a", "value": "1"}   or key_base64, value_base64
+//! NDJSON   {"key": "a", "value": "1"}   or key_base64, value_base64; content_type, meta
 //! TSV      a TAB 1                      both fields in --hex or --base64 when given
 //! ```
 //!
@@ -18,6 +18,7 @@
 use crate::cli::RecordFormat;
 use crate::encoding::{self, Encoding};
 use dendra_base::limits::VALUE_BYTES_MAX_LIMIT;
+use dendra_wire::meta::{self, MetaBuf};
 use serde_json::{Map, Value};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -34,7 +35,7 @@ pub(super) enum Item {
     Record {
         /// The key.
         key: Vec<u8>,
-        /// The value.
+        /// The value as it is stored, with its metadata.
         value: Vec<u8>,
     },
     /// Something that should have been a record.
@@ -159,7 +160,7 @@ impl FileTree {
         let key = path.strip_prefix(&self.root).unwrap_or(path);
         Ok(Some(Item::Record {
             key: key.as_os_str().as_bytes().to_vec(),
-            value,
+            value: stored(&MetaBuf::default(), value),
         }))
     }
 }
@@ -222,7 +223,7 @@ impl<R: Read> Lines<R> {
     }
 
     fn record(&self, line: &[u8]) -> Result<Item, String> {
-        let (key, value) = if self.format == RecordFormat::Tsv {
+        let (key, value, meta) = if self.format == RecordFormat::Tsv {
             let tab = line.iter().position(|byte| *byte == b'\t');
             let tab = tab.ok_or("has no tab between key and value")?;
             let field = |name: &str, text: &[u8]| {
@@ -232,22 +233,31 @@ impl<R: Read> Lines<R> {
             (
                 field("key", &line[..tab])?,
                 field("value", &line[tab + 1..])?,
+                MetaBuf::default(),
             )
         } else {
             let mut object: Map<String, Value> =
                 serde_json::from_slice(line).map_err(|e| format!("is not a JSON object ({e})"))?;
             let key = encoding::take_json(&mut object, "key")?;
             let value = encoding::take_json(&mut object, "value")?;
+            let meta = encoding::take_meta(&mut object)?;
             if let Some(name) = object.keys().next() {
                 return Err(format!("has an unknown member {name:?}"));
             }
-            (key, value)
+            (key, value, meta)
         };
         if key.is_empty() {
             return Err("has an empty key".to_owned());
         }
-        Ok(Item::Record { key, value })
+        Ok(Item::Record {
+            key,
+            value: stored(&meta, value),
+        })
     }
+}
+
+fn stored(meta: &MetaBuf, value: Vec<u8>) -> Vec<u8> {
+    meta::wrap(meta, &value).unwrap_or(value)
 }
 
 impl<R: Read> Iterator for Lines<R> {
@@ -307,13 +317,17 @@ mod tests {
                     encoding,
                     is_json: format == RecordFormat::Ndjson,
                     is_keys_only: false,
+                    is_wrapped: true,
                 };
                 let mut wanted = Vec::new();
                 for (key, cell) in &records {
                     let is_raw = format == RecordFormat::Tsv && encoding == Encoding::Raw;
                     if !is_raw || is_plain(key, &cell.value) {
-                        printer.print(key, &cell.value)?;
-                        wanted.push(record(key, &cell.value));
+                        let has_meta = format == RecordFormat::Ndjson && key.len() % 2 == 0;
+                        let meta = if has_meta { described() } else { MetaBuf::default() };
+                        let value = stored(&meta, cell.value.to_vec());
+                        printer.print(key, &value)?;
+                        wanted.push(record(key, &value));
                     }
                 }
                 let loaded = lines(&printer.out, format, encoding);
@@ -326,6 +340,28 @@ mod tests {
     fn a_key_of_spaces_is_a_key() {
         let items = lines(b" \t \n\n", RecordFormat::Tsv, Encoding::Raw);
         assert_eq!(items, [record(b" ", b" ")]);
+    }
+
+    fn described() -> MetaBuf {
+        let named = [("owner", "Zo\u{eb} \"&\" co"), ("empty", "")];
+        MetaBuf::new(Some(b"text/css; charset=utf-8"), &named).expect("it is legal")
+    }
+
+    #[test]
+    fn metadata_of_a_line_that_is_none_is_refused() {
+        for (fields, part) in [
+            ("\"content_type\":1", "not a string"),
+            ("\"meta\":\"x\"", "not an object"),
+            ("\"meta\":{\"a\":1}", "something else than strings"),
+            ("\"meta\":{\"a b\":\"1\"}", "`a b` is no name"),
+        ] {
+            let text = format!("{{\"key\":\"k\",\"value\":\"v\",{fields}}}\n");
+            let items = lines(text.as_bytes(), RecordFormat::Ndjson, Encoding::Raw);
+            let [Item::Bad { reason, .. }] = &items[..] else {
+                panic!("{fields}: {items:?}");
+            };
+            assert!(reason.contains(part), "{fields}: {reason}");
+        }
     }
 
     fn lines(text: &[u8], format: RecordFormat, encoding: Encoding) -> Vec<Item> {

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use dendra_base::limits::KEY_BYTES_MAX;
 use dendra_wire::batch::SentItem;
 use dendra_wire::http::lines::LineFraming;
+use dendra_wire::meta::MetaBuf;
 use serde_json::Value;
 use std::cell::Cell;
 use std::time::Duration;
@@ -70,7 +71,7 @@ impl BatchPath {
         self.is_answered.take()
     }
 
-    /// Tries all records, keys and values, at once.
+    /// Tries all records, keys and values as they are stored, at once.
     pub(super) async fn try_all(
         &self,
         client: &Client,
@@ -84,7 +85,7 @@ impl BatchPath {
         let mut told = if count > 1 && self.are_known.get() {
             let mut body = Vec::new();
             for (key, value) in records.iter().filter(is_short) {
-                SentItem::put(key, value).encode_into(LineFraming::Records, &mut body);
+                SentItem::put_stored(key, value).encode_into(LineFraming::Records, &mut body);
             }
             self.send(client, Bytes::from(body), count).await
         } else {
@@ -101,6 +102,7 @@ impl BatchPath {
     /// The verdicts of the batch's lines, as far as there are lines.
     async fn send(&self, client: &Client, body: Bytes, count: usize) -> Vec<BatchVerdict> {
         let ask = HttpRequest {
+            meta: MetaBuf::default(),
             method: hyper::Method::POST,
             path: self.path.clone(),
             headers: vec![("content-type", LineFraming::Records.media_type().to_owned())],

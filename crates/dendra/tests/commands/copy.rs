@@ -127,6 +127,36 @@ fn a_node_moves_to_three_members_under_writes_deletes_and_times_to_live() {
 }
 
 #[test]
+fn metadata_moves_with_its_value_and_its_loss_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let from = Node::start(&folder.path().join("from"), &[]);
+    let to = Node::start(&folder.path().join("to"), &[]);
+    let state = folder.path().join("state");
+    let lines = ["Content-Type: text/css", "Dendra-Meta-Owner: Zo\u{eb}"];
+    let mut writes = client(from.address());
+    let wrapped = b"\xf5dm\xff\x01\0\0 looks wrapped";
+    for (key, headers, value) in [("a", &lines[..], &b"a{}"[..]), ("b", &[], wrapped)] {
+        let stored = writes.ask("PUT", key, headers, value).expect("an answer");
+        assert_eq!(stored.status, 201);
+    }
+    let done = run(&mut copy(&from.url, &to.url, &state, &[]));
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let compare = || run(&mut copy(&from.url, &to.url, &state, &["--compare"]));
+    assert_equal(&compare(), &from.url, &to.url);
+    let got = run(&mut dendra(["get", "a", "--json", "--url", &to.url]));
+    let object: serde_json::Value = serde_json::from_slice(&got.stdout).expect("an object");
+    assert_eq!(object["content_type"], "text/css");
+    assert_eq!(object["meta"], serde_json::json!({"owner": "Zo\u{eb}"}));
+    put(&mut client(to.address()), "a", "", b"a{}");
+    let found = compare();
+    let text = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert!(
+        found.code == Some(1) && text.contains("a\tanother value"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_copy_that_is_killed_goes_on_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
     let from = Node::start(&folder.path().join("from"), &[]);

@@ -90,6 +90,65 @@ fn a_scan_with_a_limit_shows_that_many_and_succeeds() {
 }
 
 #[test]
+fn metadata_is_put_shown_scanned_and_loaded() {
+    let data = folder();
+    let node = Node::start(data.path(), &[]);
+    let put = node.run([
+        "put",
+        "page",
+        "<p>",
+        "--content-type",
+        "text/html",
+        "--meta",
+        "Owner=Zo\u{eb}",
+        "--meta",
+        "eq=a=b",
+    ]);
+    assert_eq!(put.code, Some(0), "{}", put.stderr);
+    assert_eq!(node.run(["put", "plain", "v"]).code, Some(0));
+    assert_eq!(node.run(["get", "page"]).stdout, b"<p>");
+    let object = |run: crate::support::Run| -> serde_json::Value {
+        serde_json::from_slice(&run.stdout).expect("an object")
+    };
+    let meta = serde_json::json!({"owner": "Zo\u{eb}", "eq": "a=b"});
+    let shown = object(node.run(["get", "page", "--json"]));
+    assert_eq!(
+        (&shown["content_type"], &shown["meta"]),
+        (&"text/html".into(), &meta)
+    );
+    let plain = object(node.run(["get", "plain", "--json"]));
+    assert!(plain.get("meta").is_none() && plain.get("content_type").is_none());
+    let text = node.run(["scan", "--prefix", "page"]);
+    assert_eq!(text.stdout, b"page\t<p>\n");
+    let lines = node.run(["scan", "--json"]).stdout;
+    // One travels alone, the others together.
+    let large = format!(
+        "{{\"key\":\"large\",\"value\":\"{}\",\"meta\":{{\"n\":\"c\"}}}}\n",
+        "v".repeat(70_000)
+    );
+    let input = [&lines[..], large.as_bytes()].concat();
+    let mut load = node.command(["load", "-", "--format", "ndjson", "--prefix", "again/"]);
+    let loaded = run_with_input(&mut load, &input);
+    assert_eq!(loaded.code, Some(0), "{}", loaded.stderr);
+    let again = object(node.run(["get", "again/page", "--json"]));
+    assert_eq!(
+        (&again["content_type"], &again["meta"]),
+        (&"text/html".into(), &meta)
+    );
+    assert_eq!(again["value"], "<p>");
+    let large = object(node.run(["get", "again/large", "--json"]));
+    assert_eq!(large["meta"], serde_json::json!({"n": "c"}));
+    let wrong = node.run(["put", "page", "v", "--meta", "a b=c"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    assert!(
+        wrong.stderr.contains("`a b` is no name"),
+        "{}",
+        wrong.stderr
+    );
+    assert_eq!(node.run(["put", "page", "v", "--meta", "c"]).code, Some(2));
+}
+
+#[test]
 fn a_folder_is_loaded_and_scanned_back() {
     let data = folder();
     let tree = folder();
