@@ -22,6 +22,7 @@ use crate::cache::BlockCache;
 use crate::commit::{Log, Settled};
 use crate::compact::run::{AgeHorizon, NONE_ENDED_MS};
 use crate::damage::{Damage, DamagedTable};
+use crate::explain::{CellFacts, Explained, ReadTrace, Untraced};
 use crate::foreign::{Foreign, IsForeign};
 use crate::garbage::Garbage;
 use crate::hole::{self, state::Holes};
@@ -302,9 +303,39 @@ impl Engine {
         wait: Wait,
         visit: impl FnOnce(CellRef<'_>) -> R,
     ) -> Result<Lookup<R>> {
+        self.read(stored_key, wait, &mut Untraced, visit)
+    }
+
+    /// Reads like [`Engine::get`], and tells how. The explanation of a read that failed, or that
+    /// would have had to wait, goes as far as the read came.
+    pub fn explained<R>(
+        &self,
+        stored_key: &[u8],
+        wait: Wait,
+        visit: impl FnOnce(CellRef<'_>) -> R,
+    ) -> (Result<Lookup<R>>, Explained) {
+        let mut explained = Explained::default();
+        let mut newest = None;
+        let found = self.read(stored_key, wait, &mut explained, |cell| {
+            newest = Some(CellFacts::from(cell));
+            visit(cell)
+        });
+        explained.settle(newest);
+        (found, explained)
+    }
+
+    /// Reads, and tells `trace` how.
+    #[inline]
+    fn read<R>(
+        &self,
+        stored_key: &[u8],
+        wait: Wait,
+        trace: &mut impl ReadTrace,
+        visit: impl FnOnce(CellRef<'_>) -> R,
+    ) -> Result<Lookup<R>> {
         let pass = |error: &Error| self.note_failed_read(error);
         let view = self.view.load();
-        let found = view.get(&self.cache, stored_key, wait, pass, visit);
+        let found = view.traced(&self.cache, stored_key, wait, pass, trace, visit);
         match &found {
             Ok(Lookup::WouldBlock) => self.counters.reads_would_block.add(1),
             Err(error) => self.note_failed_read(error),

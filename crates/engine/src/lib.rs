@@ -25,6 +25,7 @@ mod damage;
 pub mod dump;
 mod engine;
 mod error;
+mod explain;
 mod foreign;
 mod frame;
 mod garbage;
@@ -64,6 +65,10 @@ pub use damage::{DamagedSpan, DamagedTable};
 pub use dendra_base::{Condition, Direction, Durability, Guard, Pressure, Stop};
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use explain::{
+    BlockLook, BlockSource, CellFacts, EXPLAINED_TABLES_MAX, Explained, FilterVerdict, FoundIn,
+    LevelLook, TableAnswer, TableLook, TablePart,
+};
 pub use foreign::IsForeign;
 pub use identity::Identity;
 pub use ingest::Ingest;

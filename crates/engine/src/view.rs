@@ -13,6 +13,7 @@
 //! Not here: replacing views (`engine.rs`).
 
 use crate::cache::{BlockCache, FillCache};
+use crate::explain::{ReadTrace, Untraced};
 use crate::hole::{self, Hole};
 use crate::memtable::Memtable;
 use crate::source::Source;
@@ -140,12 +141,30 @@ impl View {
         pass: impl FnMut(&Error),
         visit: impl FnOnce(CellRef<'_>) -> R,
     ) -> Result<Lookup<R>> {
+        self.traced(cache, stored_key, wait, pass, &mut Untraced, visit)
+    }
+
+    /// Reads like `get`, and tells `trace` each step.
+    #[inline]
+    pub(crate) fn traced<R>(
+        &self,
+        cache: &BlockCache,
+        stored_key: &[u8],
+        wait: Wait,
+        pass: impl FnMut(&Error),
+        trace: &mut impl ReadTrace,
+        visit: impl FnOnce(CellRef<'_>) -> R,
+    ) -> Result<Lookup<R>> {
         let hash = key_hash(stored_key);
-        let in_memory = self.memtables();
-        let in_memory = in_memory.filter_map(|memtable| memtable.find_hashed(stored_key, hash));
+        let in_memory = self.memtables().filter_map(|memtable| {
+            let found = memtable.find_hashed(stored_key, hash);
+            trace.memtable(found);
+            found
+        });
         let newest = in_memory.reduce(CellRef::newest);
         let mut best = newest.map_or(Best::Nothing, Best::Memory);
-        match self.newer_in_tables(cache, (stored_key, hash), wait, pass, &mut best) {
+        let key = (stored_key, hash);
+        match self.newer_in_tables(cache, key, wait, pass, trace, &mut best) {
             Ok(()) => {}
             Err(e) if e.would_block() => return Ok(Lookup::WouldBlock),
             Err(e) => return Err(e),
@@ -163,47 +182,61 @@ impl View {
     /// Asks every table that could hold a newer cell than `best`. Usual traffic stops here without
     /// a look at any block, and a late, older version hides no newer one. A table that answers with
     /// damage is asked again after all others.
-    fn newer_in_tables<'a>(
+    fn newer_in_tables<'a, T: ReadTrace>(
         &'a self,
         cache: &BlockCache,
         (stored_key, hash): (&[u8], u64),
         wait: Wait,
         mut pass: impl FnMut(&Error),
+        trace: &mut T,
         best: &mut Best<'_>,
     ) -> Result<()> {
-        let mut newer_in = |table: &Table, first: First| -> Result<()> {
+        let mut newer_in = |table: &Table, level: usize, first: First, told: &mut T| {
+            let meta = table.meta();
+            told.table(level, meta.id, meta.bytes, meta.records);
             let newer_than = best.newer_than();
-            if table.meta().version_max.is_newer_than(newer_than)
-                && let Some(found) = table.get(cache, stored_key, hash, newer_than, first, wait)?
-                && best.yields_to(&found)
+            if !meta.version_max.is_newer_than(newer_than) {
+                told.older();
+            } else if let Some(found) =
+                table.traced(cache, (stored_key, hash), newer_than, first, wait, told)?
             {
-                *best = Best::Block(found);
+                let is_newest = best.yields_to(&found);
+                told.found(found.version(), is_newest);
+                if is_newest {
+                    *best = Best::Block(found);
+                }
             }
             Ok(())
         };
-        let mut damaged: Vec<(&'a Table, Error)> = Vec::new();
-        let mut ask = |table: &'a Table, first: First| match newer_in(table, first) {
-            Err(error @ Error::Damaged { .. }) => {
-                damaged.push((table, error));
+        let mut damaged: Vec<(&'a Table, usize, Error)> = Vec::new();
+        let mut ask = |table: &'a Table, level: usize, first: First, told: &mut T| {
+            newer_in(table, level, first, told).or_else(|error| {
+                told.failed(&error);
+                match error {
+                    Error::Damaged { .. } => damaged.push((table, level, error)),
+                    other => return Err(other),
+                }
                 Ok(())
-            }
-            other => other,
+            })
         };
         let (level0, sorted) = self.tree.levels_in_use();
+        trace.level(0, level0.tables.len());
         let mut level0 = level0.tables.iter().peekable();
         while let Some(table) = level0.next() {
             if table.meta().holds_key(stored_key) {
                 let is_last = sorted.is_empty() && level0.peek().is_none();
-                ask(table, First::in_table(is_last))?;
+                ask(table, 0, First::in_table(is_last), trace)?;
             }
         }
         for (i, level) in sorted.iter().enumerate() {
+            trace.level(i + 1, level.tables.len());
             if let Some(table) = level.candidate(stored_key) {
-                ask(table, First::in_table(i + 1 == sorted.len()))?;
+                ask(table, i + 1, First::in_table(i + 1 == sorted.len()), trace)?;
             }
         }
-        for (table, error) in damaged {
-            newer_in(table, First::Filter)?;
+        for (table, level, error) in damaged {
+            newer_in(table, level, First::Filter, trace)
+                .inspect_err(|again| trace.failed(again))?;
             pass(&error);
         }
         Ok(())

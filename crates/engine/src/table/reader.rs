@@ -23,6 +23,7 @@ use super::guide::{Guide, GuideRef};
 use super::index::{Index, Top};
 use super::{TableMeta, file_name, id_of_file_name};
 use crate::cache::{BlockCache, Cached, FillCache};
+use crate::explain::{BlockSource, FilterVerdict, ReadTrace, TablePart, Untraced};
 use crate::vfs::{File, Vfs, Wait, read_exact_at};
 use crate::{Error, Result};
 use dendra_base::{CellRef, Version};
@@ -157,7 +158,22 @@ impl Table {
         first: First,
         wait: Wait,
     ) -> Result<Option<FoundCell>> {
+        let key = (stored_key, key_hash);
+        self.traced(cache, key, newer_than, first, wait, &mut Untraced)
+    }
+
+    /// Reads like `get`, and tells `trace` each step.
+    pub(crate) fn traced<T: ReadTrace>(
+        &self,
+        cache: &BlockCache,
+        (stored_key, key_hash): (&[u8], u64),
+        newer_than: Version,
+        first: First,
+        wait: Wait,
+        trace: &mut T,
+    ) -> Result<Option<FoundCell>> {
         if is_old(self.meta.version_max, newer_than) {
+            trace.older();
             return Ok(None);
         }
         let at = self.top.lower_bound(stored_key);
@@ -166,19 +182,25 @@ impl Table {
         }
         let partition = self.top.partition(at);
         if is_old(partition.version_max, newer_than) {
+            trace.older();
             return Ok(None);
         }
-        let guide = self.guide(cache, at, wait)?;
-        let is_filtered = || {
+        let guide = self.traced_guide(cache, at, wait, trace)?;
+        let is_filtered = |told: &mut T| {
             let filter = guide.filter.as_ref();
             let is_absent = filter.is_some_and(|filter| !filter.may_hold(key_hash));
             if is_absent {
                 cache.count_filter_negative();
             }
+            told.filter(match filter {
+                None => FilterVerdict::None,
+                Some(_) if is_absent => FilterVerdict::Absent,
+                Some(_) => FilterVerdict::Maybe,
+            });
             is_absent
         };
         let is_block_first = first == First::Block && guide.is_at_hand();
-        if !is_block_first && is_filtered() {
+        if !is_block_first && is_filtered(trace) {
             return Ok(None);
         }
         let entry = guide.index.lower_bound(stored_key);
@@ -188,6 +210,7 @@ impl Table {
         }
         let (handle, version_max) = guide.index.block(entry);
         if is_old(version_max, newer_than) {
+            trace.older();
             return Ok(None);
         }
         let (block, is_cached) = match guide.index.shortcut(entry).block() {
@@ -196,7 +219,7 @@ impl Table {
                 cache.count_hit();
                 (block, true)
             }
-            None if is_block_first && is_filtered() => {
+            None if is_block_first && is_filtered(trace) => {
                 guide.note_at_hand(false);
                 return Ok(None);
             }
@@ -210,6 +233,7 @@ impl Table {
                 (block, is_cached)
             }
         };
+        trace.block(TablePart::Data, BlockSource::of(is_cached), handle.bytes);
         let in_block = |m| self.malformed(FrameKind::Data, handle, m);
         let found = if is_cached {
             block.find_tagged(stored_key, key_hash)
@@ -224,6 +248,7 @@ impl Table {
         };
         let version = cell.version;
         if is_old(version, newer_than) {
+            trace.older();
             return Ok(None);
         }
         Ok(Some(FoundCell {
@@ -235,12 +260,28 @@ impl Table {
 
     /// The guide of partition `i`: pinned, from the cache, or from the file.
     pub(super) fn guide(&self, cache: &BlockCache, i: usize, wait: Wait) -> Result<GuideRef<'_>> {
+        self.traced_guide(cache, i, wait, &mut Untraced)
+    }
+
+    fn traced_guide(
+        &self,
+        cache: &BlockCache,
+        i: usize,
+        wait: Wait,
+        trace: &mut impl ReadTrace,
+    ) -> Result<GuideRef<'_>> {
+        let partition = self.top.partition(i);
+        let mut tell = |from| {
+            let filter_bytes = partition.filter.map_or(0, |filter| filter.bytes);
+            trace.block(TablePart::Guide, from, filter_bytes + partition.index.bytes);
+        };
         if let Some(guide) = self.pinned(i) {
+            tell(BlockSource::Pinned);
             return Ok(GuideRef::Pinned(guide));
         }
-        let partition = self.top.partition(i);
         let at = partition.index.offset;
         if let Some(Cached::Guide(guide)) = cache.find(self.meta.id, at) {
+            tell(BlockSource::Cache);
             return Ok(GuideRef::Shared(guide));
         }
         let read = || -> Result<Guide> {
@@ -250,6 +291,7 @@ impl Table {
             Ok(Guide::new(filter.transpose()?, self.read_index(i, wait)?))
         };
         let mut guide = read().inspect_err(|e| note_would_block(cache, e))?;
+        tell(BlockSource::File);
         guide.pin = cache.pin(guide.charge());
         if guide.pin.is_some() {
             // A second thread that was here first has the same guide: then this one goes.

@@ -5,6 +5,7 @@
 mod crash;
 mod damage;
 mod door;
+mod explain;
 mod extent;
 mod faults;
 mod folder;
