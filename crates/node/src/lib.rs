@@ -29,6 +29,7 @@
 //! watching.rs   Watching           watches of this loop's clients: a hub, and its orders carried out
 //! forgetting.rs Forgetting         does this member confirm its epoch, so that horizons may rise?
 //! hints/        Keeper, HintRoom   writes kept for members that did not confirm them
+//! account.rs    ReadAccount        how a read was found, for a client that asks
 //! health.rs     Health             which peer to ask first, and when to ask another one
 //! rounds.rs     RoundStats         how long each round took, for the metrics
 //! limits.rs                        the numbers of the above, with their reasons
@@ -44,6 +45,7 @@
 
 #![cfg_attr(not(test), deny(clippy::shadow_unrelated))]
 
+pub mod account;
 pub mod admission;
 mod arriving;
 pub mod compare;

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Invariants
-//! 1. Every `Begin` gets exactly one `Outcome`, and every `Scan` exactly one `Scanned`. It comes at
-//!    the latest with the first `Tick` at or after the deadline, even if the world never answers.
+//! 1. Every `Begin` and `Explain` gets exactly one `Outcome`, and every `Scan` exactly one
+//!    `Scanned`. It comes at the latest with the first `Tick` at or after the deadline, even if the
+//!    world never answers.
 //! 2. Every store effect carries a ticket and gets exactly one event with that ticket, or the node
 //!    is gone. The order among different tickets is free.
 //! 3. `Wrote { Ok }` and the cells of `Read` are durable: the world shows no record before its
@@ -23,6 +24,7 @@
 //! Not here: the machines (`node/` routes, `coordinator/`, `replica/`), bytes (crate `wire`).
 //! See: docs/protocol.md, ARCHITECTURE.md.
 
+use crate::account::ReadAccount;
 use crate::compare::findings::LookOrder;
 use crate::compare::survey::{Survey, Surveyed};
 use crate::outcome::Outcome;
@@ -116,6 +118,17 @@ pub enum Event {
         key: Bytes,
         /// To read, to write, or to write under a condition.
         operation: Operation,
+        /// How many copies and answers; checked against the topology.
+        quorum: Quorum,
+        /// On the monotonic clock.
+        deadline_us: u64,
+    },
+    /// A client's read enters that is to be explained: its outcome comes with an account.
+    Explain {
+        /// Comes back with the outcome.
+        client: ClientTicket,
+        /// Raw user key.
+        key: Bytes,
         /// How many copies and answers; checked against the topology.
         quorum: Quorum,
         /// On the monotonic clock.
@@ -300,6 +313,8 @@ pub enum Effect {
         acks: u8,
         /// The cell of a read that found one.
         cell: Option<Cell>,
+        /// How a read was found, for a client that wants it explained.
+        account: Option<Box<ReadAccount>>,
     },
     /// Give the client a page of its scan.
     Scanned {

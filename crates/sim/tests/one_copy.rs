@@ -57,6 +57,7 @@ impl OneCopy {
                 outcome,
                 acks: 1,
                 cell,
+                account: None,
             });
         }
     }
@@ -188,6 +189,7 @@ impl Decider for OneCopy {
             | Event::AcceptLoss { .. }
             | Event::Pressed { .. }
             | Event::Withdrawn { .. } => {}
+            Event::Explain { .. } => unreachable!("no client of this world explains"),
         }
     }
 

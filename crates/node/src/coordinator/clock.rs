@@ -118,7 +118,7 @@ impl Op {
         turn: &mut Turn<'_>,
         wait: WaitFor,
     ) -> Option<Stage> {
-        let is_read = matches!(self.intent, Intent::Get(_) | Intent::Look(..));
+        let is_read = matches!(self.intent, Intent::Get(..) | Intent::Look(..));
         if is_read || !desk.walls.is_doubted(turn.now) {
             return None;
         }
@@ -355,7 +355,7 @@ impl Op {
         before: Clocking,
     ) -> Stage {
         let hlc = match &self.intent {
-            Intent::Get(_) | Intent::Look(..) => 0,
+            Intent::Get(..) | Intent::Look(..) => 0,
             Intent::Write(cell) => cell.version.hlc,
             Intent::Conditional(proposer) => proposer.ballot.hlc,
         };
@@ -365,7 +365,7 @@ impl Op {
         }
         match &self.intent {
             // A read has no version, and so does not wait.
-            Intent::Get(breadth) | Intent::Look(breadth, _) => {
+            Intent::Get(breadth, _) | Intent::Look(breadth, _) => {
                 let breadth = *breadth;
                 self.begin_read(desk, turn, breadth)
             }

@@ -226,7 +226,9 @@ impl Op {
 
     fn read_anew(&mut self, desk: &mut Desk, turn: &mut Turn<'_>) -> Stage {
         match self.intent {
-            Intent::Get(breadth) | Intent::Look(breadth, _) => self.begin_read(desk, turn, breadth),
+            Intent::Get(breadth, _) | Intent::Look(breadth, _) => {
+                self.begin_read(desk, turn, breadth)
+            }
             Intent::Write(_) | Intent::Conditional(_) => Stage::Waiting(WaitFor::Begin),
         }
     }

@@ -34,7 +34,7 @@ impl Op {
     /// How many owners have to answer, in the round of the operation that needs the most.
     fn owners_needed(&self) -> u8 {
         match self.intent {
-            Intent::Get(_) | Intent::Look(..) | Intent::Write(_) => self.quorum.ack(),
+            Intent::Get(..) | Intent::Look(..) | Intent::Write(_) => self.quorum.ack(),
             Intent::Conditional(_) => self.quorum.ack().max(self.majority()),
         }
     }
@@ -138,6 +138,9 @@ impl Op {
                 }
                 Stage::Read(fetching) => {
                     fetching.tally.ask(place);
+                    if let Some(account) = op.account() {
+                        account.asked(place, turn.now.mono_us);
+                    }
                     let known = fetching.known;
                     let known = known.filter(|_| op.twin_at(desk, place).is_none());
                     Ask::Read { key, known }

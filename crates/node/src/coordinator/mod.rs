@@ -45,6 +45,7 @@ pub(crate) mod scan;
 pub(crate) mod stage;
 pub(crate) mod write;
 
+use crate::account::ReadAccount;
 use crate::admission::RefusedBy;
 use crate::desk::{Desk, Turn};
 use crate::ledger::NEVER;
@@ -67,8 +68,8 @@ use stage::{Stage, WaitFor};
 /// The client's wish.
 #[derive(Debug)]
 pub(crate) enum Intent {
-    /// To read.
-    Get(Breadth),
+    /// To read; with the account of it, where the client wants one.
+    Get(Breadth, Option<Box<ReadAccount>>),
     /// To read for watches, and what was found.
     Look(Breadth, Looked),
     /// To store this cell without a condition: a value, or the tombstone of a deletion. Its version
@@ -152,7 +153,7 @@ impl Op {
             }
         };
         let intent = match operation {
-            Operation::Get => Intent::Get(Breadth::Enough),
+            Operation::Get => Intent::Get(Breadth::Enough, None),
             Operation::Put {
                 value, expiry_ms, ..
             } => of_write(entering(&key, Kind::Value, value, expiry_ms, quorum)),
@@ -215,7 +216,9 @@ impl Op {
             return stage;
         }
         match self.intent {
-            Intent::Get(breadth) | Intent::Look(breadth, _) => self.begin_read(desk, turn, breadth),
+            Intent::Get(breadth, _) | Intent::Look(breadth, _) => {
+                self.begin_read(desk, turn, breadth)
+            }
             Intent::Write(_) => self.begin_clock(desk),
             Intent::Conditional(_) => self.prepare(desk, turn, self.new_tally()),
         }
@@ -334,7 +337,7 @@ impl Op {
     /// May the record have changed if the operation fails in this stage?
     pub(crate) fn known_if_failed(&self, stage: &Stage) -> Known {
         let may_be_stored = match &self.intent {
-            Intent::Get(_) | Intent::Look(..) => false,
+            Intent::Get(..) | Intent::Look(..) => false,
             Intent::Conditional(proposer) => proposer.may_be_chosen(),
             Intent::Write(_) => matches!(stage, Stage::Write(_)),
         };
@@ -429,12 +432,28 @@ impl Op {
         cell: Option<Cell>,
     ) {
         if let Some(client) = self.client.take() {
+            let mut account = match &mut self.intent {
+                Intent::Get(_, account) => account.take(),
+                Intent::Look(..) | Intent::Write(_) | Intent::Conditional(_) => None,
+            };
+            if let Some(account) = &mut account {
+                account.end(turn.now.mono_us, answered);
+            }
             turn.effects.push(Effect::Outcome {
                 client,
                 outcome,
                 acks: answered.len(),
                 cell,
+                account,
             });
+        }
+    }
+
+    /// The account of a read that its client wants explained.
+    pub(crate) fn account(&mut self) -> Option<&mut ReadAccount> {
+        match &mut self.intent {
+            Intent::Get(_, account) => account.as_deref_mut(),
+            Intent::Look(..) | Intent::Write(_) | Intent::Conditional(_) => None,
         }
     }
 
@@ -487,7 +506,7 @@ impl Op {
     pub(crate) fn is_plain(&self) -> bool {
         match self.intent {
             Intent::Write(_) => true,
-            Intent::Get(_) | Intent::Look(..) | Intent::Conditional(_) => false,
+            Intent::Get(..) | Intent::Look(..) | Intent::Conditional(_) => false,
         }
     }
 
@@ -527,7 +546,7 @@ impl Op {
     /// Did this try ask no more than a client's request may cost?
     pub(crate) fn is_frugal(&self, desk: &Desk) -> bool {
         let of_owner = match self.intent {
-            Intent::Get(_) | Intent::Look(..) | Intent::Conditional(_) => TRY_QUESTIONS_MAX,
+            Intent::Get(..) | Intent::Look(..) | Intent::Conditional(_) => TRY_QUESTIONS_MAX,
             Intent::Write(_) => WRITE_QUESTIONS_MAX,
         };
         // Further owners change without a new try, so this member may have become one meanwhile.
@@ -545,6 +564,7 @@ impl Op {
             },
             acks: 0,
             cell: None,
+            account: None,
         }
     }
 }

@@ -54,7 +54,7 @@ impl Op {
     fn proposer(&self) -> &Proposer {
         match &self.intent {
             Intent::Conditional(proposer) => proposer,
-            Intent::Get(_) | Intent::Look(..) | Intent::Write(_) => {
+            Intent::Get(..) | Intent::Look(..) | Intent::Write(_) => {
                 panic!("only conditional writes come here")
             }
         }
@@ -63,7 +63,7 @@ impl Op {
     fn proposer_mut(&mut self) -> &mut Proposer {
         match &mut self.intent {
             Intent::Conditional(proposer) => proposer,
-            Intent::Get(_) | Intent::Look(..) | Intent::Write(_) => {
+            Intent::Get(..) | Intent::Look(..) | Intent::Write(_) => {
                 panic!("only conditional writes come here")
             }
         }

@@ -29,14 +29,15 @@ use super::copies::{Copies, Rivalry};
 use super::stage::{Fetching, Goal, Stage, WritingBack};
 use super::write::write;
 use super::{Breadth, Intent, Op, is_damaged, is_written};
+use crate::account::{CopyFacts, WriteBack};
 use crate::desk::{Desk, Turn};
 use crate::limits::DISPUTE_PATIENCE_US;
 use crate::outcome::Outcome;
 use crate::places::Places;
 use crate::purpose::Purpose;
 use crate::tally::Verdict;
-use dendra_base::Cell;
 use dendra_base::peer::{Answer, Ask};
+use dendra_base::{Cell, Now};
 use dendra_watch::LookFound;
 
 impl Op {
@@ -52,6 +53,10 @@ impl Op {
             damaged: Places::NONE,
             known: None,
         };
+        let owners = self.owners(desk);
+        if let Some(account) = self.account() {
+            account.begin(turn.now.mono_us, owners);
+        }
         // A position that moves shows its copy and does not count as its holder.
         let own_place = self
             .own_place(desk)
@@ -80,6 +85,9 @@ impl Op {
     ) {
         for place in places.iter() {
             fetching.tally.ask(place);
+            if let Some(account) = self.account() {
+                account.asked(place, turn.now.mono_us);
+            }
             let key = self.key.clone();
             // The two owners of a position that moves show whole cells, which are compared here.
             let known = fetching.known;
@@ -95,7 +103,7 @@ impl Op {
 
     fn is_wide(&self) -> bool {
         match self.intent {
-            Intent::Get(breadth) | Intent::Look(breadth, _) => breadth == Breadth::All,
+            Intent::Get(breadth, _) | Intent::Look(breadth, _) => breadth == Breadth::All,
             Intent::Write(_) | Intent::Conditional(_) => false,
         }
     }
@@ -153,7 +161,7 @@ impl Op {
         place: u8,
         answer: Answer,
     ) -> Stage {
-        self.take_copy(desk, turn.now.wall_ms, &mut fetching, place, answer);
+        self.take_copy(desk, turn.now, &mut fetching, place, answer);
         if self.is_wide() && !fetching.tally.pending().is_empty() {
             return Stage::Read(fetching);
         }
@@ -172,20 +180,23 @@ impl Op {
         place: u8,
         answer: Answer,
     ) -> Stage {
-        self.take_copy(desk, turn.now.wall_ms, &mut fetching, place, answer);
+        self.take_copy(desk, turn.now, &mut fetching, place, answer);
         self.mend_behind(desk, turn, fetching)
     }
 
     fn take_copy(
-        &self,
+        &mut self,
         desk: &Desk,
-        wall_ms: u64,
+        now: Now,
         fetching: &mut Fetching,
         place: u8,
         answer: Answer,
     ) {
-        let is_own = self.own_place(desk) == Some(place);
-        fetching.take(place, is_own, answer, wall_ms);
+        let own_place = self.own_place(desk);
+        if let Some(account) = self.account() {
+            account.answered(place, now.mono_us, &answer, own_place);
+        }
+        fetching.take(place, own_place == Some(place), answer, now.wall_ms);
         if self.twin_at(desk, place).is_some() {
             fetching.copies.doubt(place);
         }
@@ -376,6 +387,9 @@ impl Op {
         let Some(cell) = copies.best() else {
             return;
         };
+        if let Some(account) = self.account() {
+            account.written(places, WriteBack::Beside);
+        }
         for place in places.iter() {
             let member = self.owners(desk)[usize::from(place)];
             let ask = write(&self.key, cell);
@@ -423,6 +437,9 @@ impl Op {
                 tally.ask(place);
                 self.ask(desk, turn, place, write(&self.key, cell));
             }
+            if let Some(account) = self.account() {
+                account.written(tally.asked(), WriteBack::Awaited);
+            }
         }
         Stage::WriteBack(WritingBack {
             tally,
@@ -445,6 +462,9 @@ impl Op {
         if is_written(answer) {
             back.tally.count(place);
             back.copies.hold(place);
+            if let Some(account) = self.account() {
+                account.written(Places::only(place), WriteBack::Confirmed);
+            }
         }
         match self.verdict_of(desk, &back) {
             Verdict::Met => self.settle_held(desk, turn, back),
@@ -505,6 +525,9 @@ impl Op {
             let cell = cell.clone();
             let is_complete = answered == Places::first(self.quorum.from());
             *found = Some(LookFound { cell, is_complete });
+        }
+        if let Some(account) = self.account() {
+            account.newest = cell.as_ref().map(CopyFacts::from);
         }
         let live = cell.filter(|cell| cell.as_ref().is_live(turn.now.wall_ms));
         let outcome = match &live {

@@ -147,6 +147,12 @@ impl Node {
                 quorum,
                 deadline_us,
             } => self.begin(turn, client, key, operation, quorum, deadline_us),
+            Event::Explain {
+                client,
+                key,
+                quorum,
+                deadline_us,
+            } => self.explain(turn, client, key, quorum, deadline_us),
             Event::Scan {
                 client,
                 range,
@@ -367,6 +373,25 @@ impl Node {
         self.enter(turn, op);
     }
 
+    fn explain(
+        &mut self,
+        turn: &mut Turn<'_>,
+        client: ClientTicket,
+        key: Bytes,
+        quorum: Quorum,
+        deadline_us: u64,
+    ) {
+        if self.ops.len() >= self.operations_max {
+            turn.effects.push(Op::overloaded(client));
+            return;
+        }
+        let partition = self.desk.ring().partition(&key);
+        let read = Operation::Get;
+        let mut op = Op::new(Some(client), key, partition, read, quorum, deadline_us);
+        op.intent = Intent::Get(Breadth::Enough, Some(Box::default()));
+        self.enter(turn, op);
+    }
+
     /// Gives an operation its entry, and begins it unless its time is over.
     fn enter(&mut self, turn: &mut Turn<'_>, new: Op) {
         let deadline_us = new.deadline_us;
@@ -396,7 +421,7 @@ impl Node {
             let (key, operation) = todo.operation();
             let partition = self.desk.ring().partition(&key);
             let mut op = Op::new(None, key, partition, operation, quorum, deadline_us);
-            if let Intent::Get(breadth) = &mut op.intent {
+            if let Intent::Get(breadth, _) = &mut op.intent {
                 *breadth = Breadth::All;
             }
             self.enter(turn, op);

@@ -209,6 +209,7 @@ impl Stage {
                 outcome,
                 acks,
                 cell,
+                ..
             } => {
                 let outcome = self.outcome(&outcome);
                 let value = cell.map(|cell| format!(" {:?}", text(&cell.value)));
