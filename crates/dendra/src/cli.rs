@@ -490,6 +490,9 @@ pub(crate) struct Get {
     /// Print one JSON object: key, value, version, receipt, metadata
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print how the value is found instead of the value: owners, memtables, tables, filters
+    #[arg(long, conflicts_with = "out")]
+    pub(crate) explain: bool,
     /// Copies
     #[command(flatten)]
     pub(crate) quorum: QuorumArgs,

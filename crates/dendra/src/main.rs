@@ -43,6 +43,7 @@ mod count;
 mod dev;
 mod encoding;
 mod exit;
+mod explain;
 mod health;
 #[cfg(test)]
 #[path = "../../base/tests/legal/mod.rs"]

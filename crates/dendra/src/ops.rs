@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! get     value on stdout            --json: key, value, version, expires_ms, receipt, metadata
+//!         --explain: a tree          --json: the node's document
 //! put     version on stderr          --json: key, version, receipt (stdout)
 //! touch   version on stderr          --json: key, version, expires_ms, receipt (stdout)
 //! delete  version on stderr          --json: key, version, receipt (stdout)
@@ -142,10 +143,14 @@ pub(crate) async fn get(args: &Get, console: Console) -> ExitResult {
     let encoding = args.client.encoding();
     let key = key_bytes("the key", &args.key, encoding)?;
     let client = client(&args.client, console)?;
+    let mut target = entity(&key, args.quorum, None);
+    if args.explain {
+        target += "&explain=1";
+    }
     let ask = HttpRequest {
         meta: MetaBuf::default(),
         method: Method::GET,
-        path: entity(&key, args.quorum, None),
+        path: target,
         headers: Vec::new(),
         body: Bytes::new(),
     };
@@ -153,6 +158,9 @@ pub(crate) async fn get(args: &Get, console: Console) -> ExitResult {
         .send(&ask)
         .await
         .map_err(|trouble| trouble.failure(client.place()))?;
+    if args.explain {
+        return print_explanation(&answer, &show_key(&key), args.json);
+    }
     if answer.status != hyper::StatusCode::OK {
         return Err(answer.failure(&show_key(&key)));
     }
@@ -173,6 +181,27 @@ pub(crate) async fn get(args: &Get, console: Console) -> ExitResult {
         None => print(&text)?,
     }
     Ok(Exit::OK)
+}
+
+/// Prints how a read was found. A read that failed on its way has a document, too.
+fn print_explanation(answer: &WholeAnswer, key: &str, is_json: bool) -> ExitResult {
+    let is_document = answer.header("content-type") == Some("application/json");
+    let page = is_document.then(|| serde_json::from_slice::<Value>(&answer.body).ok());
+    let Some(page) = page.flatten() else {
+        return Err(answer.failure(key));
+    };
+    if is_json {
+        print(&answer.body)?;
+    } else {
+        print(crate::explain::tree(&page).as_bytes())?;
+    }
+    if answer.status == hyper::StatusCode::OK {
+        return Ok(Exit::OK);
+    }
+    let mut failure = answer.failure(key);
+    let outcome = page["outcome"].as_str().unwrap_or("no outcome");
+    failure.sentence = format!("{key}: {} {outcome}", answer.status.as_u16());
+    Err(failure)
 }
 
 /// The bytes to store: argument, file or stdin, in that order.

@@ -240,6 +240,10 @@ fn what_the_store_cannot_promise_is_refused() {
     assert!(many.text().starts_with("bad-quorum: "), "{}", many.text());
     let weak = client.ask("PUT", "/v0/entity?id=k&ack=1", "If-Match: *\r\n", b"v");
     assert!(weak.text().starts_with("bad-quorum: "), "{}", weak.text());
+    let explained = client.get("/v0/entity?id=k&explain=1");
+    assert_eq!(explained.status, 501);
+    let sentence = explained.text();
+    assert!(sentence.starts_with("not-offered: explain=1"), "{sentence}");
     let copy = node.admin().ask("POST", "/v0/checkpoints", "", b"");
     assert_eq!(copy.status, 501, "{}", copy.text());
     assert!(

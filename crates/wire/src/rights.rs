@@ -196,7 +196,7 @@ impl Grant {
     pub fn check(&self, route: &Route, stored_key: &[u8]) -> Result<(), Refusal> {
         let (needed, is_inside) = match route {
             Route::Tokens(_) => (TokenRole::Admin, true),
-            Route::Entity(entity) => {
+            Route::Entity(entity) | Route::Explain(entity) => {
                 let needed = match entity.op {
                     EntityOp::Get | EntityOp::Head => TokenRole::Read,
                     EntityOp::Put | EntityOp::Delete | EntityOp::Touch => TokenRole::Write,

@@ -7,6 +7,7 @@
 
 mod changes;
 mod clock;
+mod explain;
 mod grow;
 mod heal;
 mod health;

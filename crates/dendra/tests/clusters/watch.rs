@@ -292,7 +292,7 @@ fn watchers_miss_nothing_and_invent_nothing_while_members_are_killed() {
 
 #[test]
 fn a_read_that_waits_at_one_member_hears_of_writes_at_another() {
-    let mut cluster = Cluster::start_with_admin(&[]);
+    let cluster = Cluster::start_with_admin(&[]);
     cluster.wait_for_all_links();
     let mut known = None;
     for round in 0..9 {

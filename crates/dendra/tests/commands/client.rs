@@ -685,3 +685,55 @@ fn lines_from_stdin_are_loaded() {
         .collect();
     assert_eq!(lines, ["PUT /v0/entity?id=a", "PUT /v0/entity?id=%FF"]);
 }
+
+#[test]
+fn an_explanation_is_a_tree_or_the_document_and_a_refusal_is_a_failure() {
+    const PAGE: &str = r#"{"id":"k","found":null,"outcome":"damaged","took_us":9,"record":null,
+        "engine":{"end":"damaged","took_us":7,"file_bytes":4096,"found_in":null,"tables_left_out":2,
+        "memtables":[{"memtable":"active","record":null}],
+        "levels":[{"level":0,"tables":3,"in_range":1},{"level":2,"tables":1,"in_range":0}],
+        "tables":[{"level":0,"table":"00a\u001b","filter":"maybe","answer":"damaged",
+        "blocks":[{"part":"index","from":"memory","bytes":512},{"part":"data","from":"file","bytes":4096}]}]}}"#;
+    let tree = "k: damaged, no record, in 9 us
+└─ engine: damaged, nothing found, 4096 bytes from files, 7 us
+   ├─ memtable active: no record
+   ├─ level 0: 3 tables, 1 in range
+   │  └─ table 00a?: filter maybe, index from memory (512 bytes), data from file (4096 bytes): damaged
+   ├─ level 2: 1 tables, 0 in range
+   └─ 2 more tables are not listed
+";
+    let json = "Content-Type: application/json";
+    for (status, code) in [("200 OK", 0), ("500 Internal Server Error", 1)] {
+        let node = ScriptedNode::start(move |_, _| answer(status, &[json], PAGE.as_bytes()));
+        let url = node.url();
+        let got = run(&mut dendra(["get", "k", "--explain", "--url", &url]));
+        assert_eq!(got.code, Some(code), "{}", got.stderr);
+        assert_eq!(String::from_utf8_lossy(&got.stdout), tree);
+        assert_eq!(
+            got.stderr.contains("500 damaged"),
+            code == 1,
+            "{}",
+            got.stderr
+        );
+        let got = run(&mut dendra([
+            "get",
+            "k",
+            "--explain",
+            "--json",
+            "--url",
+            &url,
+        ]));
+        assert_eq!(got.stdout, PAGE.as_bytes());
+        let asked = "GET /v0/entity?id=k&explain=1";
+        assert!(node.requests().iter().all(|request| request.line == asked));
+    }
+    let refusal = b"not-offered: explain=1 is not offered here";
+    let node = ScriptedNode::start(move |_, _| answer("501 Not Implemented", &[], refusal));
+    let got = run(&mut dendra(["get", "k", "--explain", "--url", &node.url()]));
+    assert!(
+        got.code == Some(1) && got.stdout.is_empty(),
+        "{:?}",
+        got.code
+    );
+    assert!(got.stderr.contains("not-offered"), "{}", got.stderr);
+}

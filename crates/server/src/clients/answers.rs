@@ -96,7 +96,9 @@ impl Answers<'_> {
         finished: Option<&Finished>,
     ) -> u16 {
         match finished {
-            Some(Finished::Outcome { outcome, .. }) => self.fail_with(op, terms, outcome),
+            Some(Finished::Outcome { outcome, .. } | Finished::Account { outcome, .. }) => {
+                self.fail_with(op, terms, outcome)
+            }
             Some(Finished::Refused(refused)) => {
                 if let Some(share) = CapacityShare::of(op) {
                     self.lane.metrics().refuse(share, *refused);
@@ -111,7 +113,7 @@ impl Answers<'_> {
             Some(Finished::Failed | Finished::Chunk(_) | Finished::ChunkFailed(..)) => {
                 status::write_refusal(self.out, terms.style, &status::failed())
             }
-            Some(Finished::Page { .. } | Finished::Reply(_)) | None => {
+            Some(Finished::Page { .. } | Finished::Reply(_) | Finished::Explained(_)) | None => {
                 let known = match op {
                     OpLabel::Put | OpLabel::Delete | OpLabel::Touch => Known::Unknown,
                     OpLabel::Get | OpLabel::Scan | OpLabel::Status | OpLabel::Other => {

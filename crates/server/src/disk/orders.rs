@@ -67,7 +67,7 @@ pub(crate) enum Cancelled {
 impl From<&StoreWork> for Cancelled {
     fn from(work: &StoreWork) -> Cancelled {
         match work {
-            StoreWork::Get(_) => Cancelled::Read,
+            StoreWork::Get(_) | StoreWork::Explain(_) => Cancelled::Read,
             StoreWork::Page(_) | StoreWork::Chunk(_) => Cancelled::Page,
             StoreWork::Survey(_) => Cancelled::Survey,
         }
@@ -93,6 +93,7 @@ pub(crate) fn answered(ticket: StoreTicket, answer: PoolAnswer) -> Event {
         PoolAnswer::Damaged => failed(StoreFailure::Damaged),
         PoolAnswer::Late => failed(StoreFailure::Late),
         PoolAnswer::Failed
+        | PoolAnswer::Explained(_)
         | PoolAnswer::Chunk(_)
         | PoolAnswer::ChunkFailed(..)
         | PoolAnswer::Front(_) => failed(StoreFailure::NotApplied),

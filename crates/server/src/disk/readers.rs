@@ -21,7 +21,8 @@ use crate::lanes::work::{PoolAnswer, StoreJob, StoreWork};
 use crate::measure::metrics::OpLabel;
 use crate::measure::profile;
 use crate::measure::stages::{RequestStage, Stages};
-use dendra_base::Key;
+use crate::waiting::engine_look::{EngineLook, LookEnd};
+use dendra_base::{CellRef, Key};
 use dendra_engine::vfs::Wait;
 use dendra_engine::{Engine, Error, Lookup};
 use dendra_node::step::StoreFailure;
@@ -73,7 +74,7 @@ fn answer(store: &OwnStore, job: StoreJob, stages: &Stages) {
         work,
     } = job;
     let op = match work {
-        StoreWork::Get(_) => OpLabel::Get,
+        StoreWork::Get(_) | StoreWork::Explain(_) => OpLabel::Get,
         StoreWork::Chunk(_) | StoreWork::Page(_) | StoreWork::Survey(_) => OpLabel::Scan,
     };
     let class = ReadClass::of(&work);
@@ -115,7 +116,7 @@ enum Unanswered {
 impl Unanswered {
     fn of(work: &StoreWork) -> Unanswered {
         match work {
-            StoreWork::Get(_) | StoreWork::Chunk(_) => Unanswered::Other,
+            StoreWork::Get(_) | StoreWork::Explain(_) | StoreWork::Chunk(_) => Unanswered::Other,
             StoreWork::Page(_) => Unanswered::Page,
             StoreWork::Survey(_) => Unanswered::Survey,
         }
@@ -147,6 +148,7 @@ fn run(engine: &Engine, work: StoreWork) -> PoolAnswer {
                 PoolAnswer::Failed
             }
         }),
+        StoreWork::Explain(key) => PoolAnswer::Explained(Box::new(explain(engine, &key))),
         StoreWork::Page(page) => PoolAnswer::Page(page.fill(engine)),
         StoreWork::Survey(work) => PoolAnswer::Surveyed(look(engine, &work)),
         StoreWork::Chunk(mut scan) => match scan.fill(engine) {
@@ -160,6 +162,27 @@ fn run(engine: &Engine, work: StoreWork) -> PoolAnswer {
 fn note(error: &Error) -> bool {
     tracing::error!(%error, "a read failed in the store pool");
     matches!(error, Error::Damaged { .. })
+}
+
+/// Reads, and tells how. A read that fails is explained, too.
+fn explain(engine: &Engine, key: &Key) -> EngineLook {
+    let began_ns = clock::monotonic_ns();
+    let is_intact = |cell: CellRef<'_>| cell.is_intact(key.as_stored());
+    let (found, explained) = engine.explained(key.as_stored(), Wait::Block, is_intact);
+    let took_us = clock::monotonic_ns().saturating_sub(began_ns) / 1_000;
+    let end = match found {
+        Ok(Lookup::Cell(true) | Lookup::Nothing) => LookEnd::Read,
+        Ok(Lookup::Cell(false)) => LookEnd::Damaged,
+        // A blocking read has no further thread to send it on to.
+        Ok(Lookup::WouldBlock) => LookEnd::Failed,
+        Err(error) if note(&error) => LookEnd::Damaged,
+        Err(_) => LookEnd::Failed,
+    };
+    EngineLook {
+        end,
+        explained,
+        took_us,
+    }
 }
 
 fn read(engine: &Engine, key: &Key) -> Result<PoolAnswer, Error> {

@@ -46,7 +46,7 @@ pub(crate) enum ReadClass {
 impl ReadClass {
     pub(super) fn of(work: &StoreWork) -> ReadClass {
         match work {
-            StoreWork::Get(_) => ReadClass::Points,
+            StoreWork::Get(_) | StoreWork::Explain(_) => ReadClass::Points,
             StoreWork::Chunk(_) | StoreWork::Page(_) => ReadClass::Scans,
             StoreWork::Survey(_) => ReadClass::Surveys,
         }

@@ -8,6 +8,7 @@
 use crate::lanes::page::Page;
 use crate::measure::metrics::RefusalCause;
 use crate::measure::stages::Watch;
+use crate::waiting::engine_look::EngineLook;
 use crate::waiting::finished::Finished;
 use crate::waiting::scan_job::ScanJob;
 use dendra_base::{Cell, Key};
@@ -20,6 +21,8 @@ use dendra_node::step::{Paged, StoreFailure};
 pub(crate) enum StoreWork {
     /// Read one key from the disk.
     Get(Key),
+    /// Read one key, and tell how.
+    Explain(Key),
     /// Fill the scan's buffer once.
     Chunk(Box<ScanJob>),
     /// Read a part of a range for the node.
@@ -48,6 +51,8 @@ pub(crate) struct StoreJob {
 pub(crate) enum PoolAnswer {
     /// The key's newest cell, if there is one.
     Cell(Option<Box<Cell>>),
+    /// A read, and how it went.
+    Explained(Box<EngineLook>),
     /// The scan with its next chunk.
     Chunk(Box<ScanJob>),
     /// The scan without a further chunk, and whether damage is the reason.
@@ -82,6 +87,7 @@ impl From<PoolAnswer> for Finished {
                 acks: 1,
                 cell: Some(*cell),
             },
+            PoolAnswer::Explained(look) => Finished::Explained(look),
             PoolAnswer::Chunk(scan) => Finished::Chunk(scan),
             PoolAnswer::ChunkFailed(scan, is_damaged) => Finished::ChunkFailed(scan, is_damaged),
             PoolAnswer::Front(finished) => *finished,

@@ -526,12 +526,20 @@ impl Agent {
                 outcome,
                 acks,
                 cell,
+                account,
             } => self.finish(
                 client,
-                Finished::Outcome {
-                    outcome,
-                    acks,
-                    cell,
+                match account {
+                    None => Finished::Outcome {
+                        outcome,
+                        acks,
+                        cell,
+                    },
+                    Some(account) => Finished::Account {
+                        outcome,
+                        acks,
+                        account,
+                    },
                 },
             ),
             Effect::Scanned {

@@ -26,6 +26,7 @@
 //! See: docs/peer.md, docs/overload.md.
 
 mod accept;
+mod explain;
 mod frame_link;
 mod home;
 mod hop;

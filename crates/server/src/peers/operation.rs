@@ -38,7 +38,7 @@ use std::rc::Rc;
 /// The cluster as a backend, through the node of one loop.
 #[derive(Clone)]
 pub(crate) struct ClusterBackend {
-    agent: Rc<Agent>,
+    pub(super) agent: Rc<Agent>,
 }
 
 impl ClusterBackend {
@@ -234,7 +234,7 @@ fn end_of(lane: &EventLoop, entity: &Entity) -> Option<u64> {
 const OWN_CLOCK: &str = "has a clock that no majority of the members agrees with: set it right";
 
 /// Why a member did not do it, after its name.
-fn words(why: RefusedBy) -> &'static str {
+pub(super) fn words(why: RefusedBy) -> &'static str {
     match why {
         RefusedBy::Stale { .. } => "has taken part in a later topology",
         RefusedBy::Foreign => "is of another cluster",

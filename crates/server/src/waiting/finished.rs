@@ -13,12 +13,14 @@
 //! Not here: the bytes of an answer (`clients/answers.rs`), where a connection waits (`seat.rs`).
 
 use crate::measure::metrics::RefusalCause;
+use crate::waiting::engine_look::EngineLook;
 use crate::waiting::scan_job::ScanJob;
 use bytes::Bytes;
 use dendra_base::Cell;
 use dendra_base::peer::{Answer, Range};
 use dendra_engine::WriteOutcome;
 use dendra_node::Outcome;
+use dendra_node::account::ReadAccount;
 use dendra_wire::Refusal;
 
 /// The end of an operation, of a part of a scan, or of a peer's question.
@@ -53,6 +55,17 @@ pub(crate) enum Finished {
         rest: Option<Range>,
         /// Why the scan stops here.
         failure: Option<Outcome>,
+    },
+    /// A read of the own store, and how it went.
+    Explained(Box<EngineLook>),
+    /// A read of the cluster has an outcome, and an account.
+    Account {
+        /// Which one.
+        outcome: Outcome,
+        /// Replicas that answered.
+        acks: u8,
+        /// The owners' answers.
+        account: Box<ReadAccount>,
     },
     /// The answer to a peer that asked over plain HTTP.
     Reply(Box<Answer>),

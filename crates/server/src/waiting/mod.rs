@@ -5,7 +5,7 @@
 //! connection_gate.rs  all connections, members' beyond   unproven.rs   handshakes under way
 //! source_requests.rs  waiting requests of each address   seat.rs       where a connection waits
 //! finished.rs         how an operation ended             status.rs     outcome to HTTP
-//! scan_job.rs         a scan between two chunks
+//! scan_job.rs         a scan between two chunks     engine_look.rs  a read that tells how it went
 //! entrance.rs         the places, and the listener that waits for one
 //! budgets.rs          room for requests and bytes of all loops
 //! ```
@@ -16,6 +16,7 @@
 pub(crate) mod address_gate;
 pub(crate) mod budgets;
 pub(crate) mod connection_gate;
+pub(crate) mod engine_look;
 pub(crate) mod entrance;
 pub(crate) mod finished;
 pub(crate) mod room;

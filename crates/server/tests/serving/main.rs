@@ -8,6 +8,7 @@
 mod batch;
 mod border;
 mod contract;
+mod explain;
 mod half_close;
 mod joiner;
 mod long_poll;

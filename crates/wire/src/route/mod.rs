@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! path            methods                 parameters
-//! /v0/entity      GET, HEAD, PUT, DELETE  id, ack, from, replicas; ttl (PUT)
+//! /v0/entity      GET, HEAD, PUT, DELETE  id, ack, from, replicas; ttl (PUT), explain (GET)
 //! /v0/touch       POST without a body     id, ttl
 //! /v0/entities    GET                     start, end, prefix, limit, reverse, keys-only, scope
 //! /v0/count       GET                     start, end, prefix
@@ -49,7 +49,7 @@ use crate::refusal::{Refusal, echo};
 use checks::{allow, check_coding, check_message};
 use dendra_base::limits::{KEY_BYTES_MAX, STORED_KEY_BYTES_MAX};
 use dendra_base::{Quorum, Space};
-use parameters::{key_error, number, parameters, quorum, timeout_ms};
+use parameters::{choice, key_error, number, parameters, quorum, timeout_ms};
 use scan::entities;
 
 /// Room for one stored key; kept by a connection, overwritten by each of its requests.
@@ -106,6 +106,8 @@ impl Default for KeyBuf {
 pub enum Route {
     /// One key; the stored key is in the `KeyBuf`.
     Entity(Entity),
+    /// How a read of the key is found, in place of its value; the stored key is in the `KeyBuf`.
+    Explain(Entity),
     /// Many keys, or how many.
     Entities(Box<Scan>),
     /// The events of many keys.
@@ -166,7 +168,7 @@ pub struct Entity {
 /// A refusal that leaves the connection open; see docs/api.md for each code word.
 pub fn route(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<Route, Refusal> {
     match head.path {
-        b"/v0/entity" => entity(head, settings, key).map(Route::Entity),
+        b"/v0/entity" => entity(head, settings, key),
         b"/v0/touch" => touch(head, settings, key).map(Route::Entity),
         b"/v0/entities" => entities(head, settings).map(|scan| Route::Entities(Box::new(scan))),
         b"/v0/count" => scan::count(head, settings).map(|scan| Route::Entities(Box::new(scan))),
@@ -259,9 +261,9 @@ pub fn is_tokens(stored_key: &[u8]) -> bool {
     name == Some(TOKENS)
 }
 
-const ENTITY_PARAMETERS: [&str; 6] = ["id", "ack", "from", "replicas", "ttl", "wait_s"];
+const ENTITY_PARAMETERS: [&str; 7] = ["id", "ack", "from", "replicas", "ttl", "wait_s", "explain"];
 
-fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<Entity, Refusal> {
+fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<Route, Refusal> {
     let op = match head.method {
         Method::Get => EntityOp::Get,
         Method::Head => EntityOp::Head,
@@ -272,7 +274,8 @@ fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
         }
     };
     check_message(head)?;
-    let [id, ack, from, replicas, ttl, wait_s] = parameters(head.query, &ENTITY_PARAMETERS)?;
+    let [id, ack, from, replicas, ttl, wait_s, explain] =
+        parameters(head.query, &ENTITY_PARAMETERS)?;
     read_key(id, settings, key)?;
     if ttl.is_some() && op != EntityOp::Put {
         return Err(Refusal::bad("unknown-parameter", "ttl goes with PUT only"));
@@ -294,10 +297,11 @@ fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
         },
     };
     if entity.wait_s.is_some() {
-        if op != EntityOp::Get || ack.or(from).or(replicas).is_some() {
+        let others = ack.or(from).or(replicas).or(explain);
+        if op != EntityOp::Get || others.is_some() {
             return Err(Refusal::bad(
                 "unknown-parameter",
-                "wait_s goes with GET only, and at its usual level: leave out ack, from and replicas",
+                "wait_s goes with GET only, and at its usual level: leave out ack, from, replicas, explain",
             ));
         }
         if head.if_match != FieldLines::Absent {
@@ -310,7 +314,24 @@ fn entity(head: &Head<'_>, settings: &RequestRules, key: &mut KeyBuf) -> Result<
     if op == EntityOp::Put {
         check_value(head, settings)?;
     }
-    Ok(entity)
+    match explain {
+        None => Ok(Route::Entity(entity)),
+        Some(raw) => check_explain(raw, &entity).map(|()| Route::Explain(entity)),
+    }
+}
+
+/// Can this request be explained?
+fn check_explain(raw: &[u8], entity: &Entity) -> Result<(), Refusal> {
+    if entity.op != EntityOp::Get {
+        let sentence = "explain goes with GET only";
+        return Err(Refusal::bad("unknown-parameter", sentence));
+    }
+    choice("explain", Some(raw), ["1"])?;
+    if entity.condition != Condition::None {
+        let sentence = "explain=1 answers about any version: leave If-Match and If-None-Match away";
+        return Err(Refusal::bad("bad-condition", sentence));
+    }
+    Ok(())
 }
 
 /// A new end for a value. It is a condition of its own: there has to be a live value. So it is at

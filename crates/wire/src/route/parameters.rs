@@ -166,8 +166,12 @@ pub(super) fn quorum(
         .map_err(|error| Refusal::bad(BadQuorum::CODE, error.to_string()))
 }
 
-/// Which of two words a parameter is; the first when it is not there.
-pub(super) fn choice(name: &str, raw: Option<&[u8]>, words: [&str; 2]) -> Result<usize, Refusal> {
+/// Which of these words a parameter is; the first when it is not there.
+pub(super) fn choice<const N: usize>(
+    name: &str,
+    raw: Option<&[u8]>,
+    words: [&str; N],
+) -> Result<usize, Refusal> {
     let Some(raw) = raw else { return Ok(0) };
     let mut room = [0; SHORT_BYTES_MAX];
     let text = short(name, raw, &mut room)?;
@@ -177,12 +181,10 @@ pub(super) fn choice(name: &str, raw: Option<&[u8]>, words: [&str; 2]) -> Result
         .ok_or_else(|| {
             Refusal::bad(
                 "bad-choice",
-                format!(
-                    "{name}={} is neither {} nor {}",
-                    echo(text),
-                    words[0],
-                    words[1]
-                ),
+                match &words[..] {
+                    [only] => format!("{name}={} is not {only}", echo(text)),
+                    _ => format!("{name}={} is neither {}", echo(text), words.join(" nor ")),
+                },
             )
         })
 }

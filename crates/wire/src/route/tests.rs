@@ -106,6 +106,7 @@ fn a_read_that_waits_is_a_get_at_the_usual_level() {
         "HEAD /v0/entity?id=k&wait_s=1",
         "DELETE /v0/entity?id=k&wait_s=1",
         "GET /v0/entity?id=k&wait_s=1&ack=1",
+        "GET /v0/entity?id=k&wait_s=1&explain=1",
         "GET /v0/entity?id=k&wait_s=1&replicas=1/1",
         "GET /v0/entities?start=k&wait_s=1",
     ] {
@@ -248,7 +249,7 @@ fn an_unknown_parameter_is_named_and_cut_short() {
     let (_, sentence) = refused("GET /v0/entity?id=k&colour=red", "");
     assert_eq!(
         sentence,
-        "unknown-parameter: `colour` is not known here; this path takes id, ack, from, replicas, ttl, wait_s"
+        "unknown-parameter: `colour` is not known here; this path takes id, ack, from, replicas, ttl, wait_s, explain"
     );
     let (_, sentence) = refused(&format!("GET /v0/status?{}=1", "x".repeat(500)), "");
     assert!(sentence.len() < 120, "{sentence}");
@@ -341,6 +342,42 @@ fn a_time_to_live_is_a_positive_number_of_seconds() {
         assert_refused(&put(ttl), "", 400, "bad-number");
     }
     assert_refused("DELETE /v0/entity?id=k&ttl=1", "", 400, "unknown-parameter");
+}
+
+#[test]
+fn a_get_is_explained_and_nothing_else() {
+    let explained = |line: &str| match routed(line, "") {
+        Route::Explain(entity) => entity,
+        other => panic!("{line}: {other:?}"),
+    };
+    let entity = explained("GET /v0/entity?id=k&explain=1");
+    assert_eq!(entity, entity_of("GET /v0/entity?id=k", "", &ONE_NODE));
+    assert_eq!(explained("GET /v0/entity?explain=%31&id=k"), entity);
+    for value in [
+        "explain=0",
+        "explain=2",
+        "explain=true",
+        "explain=",
+        "explain",
+    ] {
+        let line = format!("GET /v0/entity?id=k&{value}");
+        assert_refused(&line, "", 400, "bad-choice");
+    }
+    for method in ["HEAD", "PUT", "DELETE"] {
+        let line = format!("{method} /v0/entity?id=k&explain=1");
+        assert_refused(&line, "", 400, "unknown-parameter");
+    }
+    let line = "GET /v0/entity?id=k&explain=1";
+    assert_refused(line, "If-Match: *\r\n", 400, "bad-condition");
+    assert_refused(
+        line,
+        "If-None-Match: \"0193f2a8c1d40000-1-0\"\r\n",
+        400,
+        "bad-condition",
+    );
+    assert_refused("GET /v0/entity?explain=1", "", 400, "missing-parameter");
+    let line = "GET /v0/entities?prefix=k&explain=1";
+    assert_refused(line, "", 400, "unknown-parameter");
 }
 
 #[test]

@@ -108,6 +108,14 @@ impl FrontBackend {
         ))
     }
 
+    /// Why it explains no read.
+    pub(crate) fn no_explanation(&self) -> Refusal {
+        not_offered(format!(
+            "explain=1 is not offered here: {} does not tell this front door how it finds a record",
+            self.desk.shape.engine
+        ))
+    }
+
     /// Operations on other keys go on beside each other.
     pub(crate) fn joins(&self, raw_key: &[u8], waiting: &[PendingOperation]) -> bool {
         !waiting.iter().any(|waiting| waiting.held.key == raw_key)

@@ -28,6 +28,7 @@ use crate::event_loop::handover::{
 };
 use crate::event_loop::thread::EventLoop;
 use crate::event_loop::watches::WatchTerms;
+use crate::exchange::explain::{self, ExplainRequest, NoDocument, ReadDocument};
 use crate::exchange::socket::{ConnectionEnd, Socket};
 use crate::measure::metrics::RefusalCause;
 use crate::measure::stages::Watch;
@@ -211,6 +212,33 @@ impl Backend {
         match self {
             Backend::Alone(_) | Backend::Front(_) => None,
             Backend::Member(member) => member.explain(failure),
+        }
+    }
+
+    // Reads that are explained.
+
+    /// Can it tell how a read is found?
+    pub(crate) fn check_explain(&self) -> Result<(), Refusal> {
+        match self {
+            Backend::Alone(_) | Backend::Member(_) => Ok(()),
+            Backend::Front(front) => Err(front.no_explanation()),
+        }
+    }
+
+    /// Reads, and tells how.
+    pub(crate) async fn explain_read(
+        &self,
+        socket: &mut Socket,
+        request: &ExplainRequest,
+    ) -> Result<Result<ReadDocument, NoDocument>, ConnectionEnd> {
+        match self {
+            Backend::Alone(_) => {
+                let looked = explain::look(socket, request).await?;
+                let wall_ms = socket.lane().wall_ms();
+                Ok(looked.map(|look| explain::document_of(&look, &request.key, wall_ms)))
+            }
+            Backend::Member(member) => member.explain_read(socket, request).await,
+            Backend::Front(_) => unreachable!("`check_explain` refuses it"),
         }
     }
 

@@ -6,7 +6,7 @@
 //! step: all requests in the buffer ► NextWait ┬─ Read ───┘   flush first: one write per batch
 //!                                           ├─ Outcomes    operations wait for their ends, together
 //!                                           ├─ Resume      a read waits for the disk, alone
-//!                                           ├─ Body, Discard, Scan, Batch, Watch, Pause
+//!                                           ├─ Body, Discard, Scan, Explain, Batch, Watch, Pause
 //!                                           └─ Close
 //! ```
 //!
@@ -22,6 +22,7 @@
 //! See: docs/api.md, docs/overload.md.
 
 mod batch;
+mod explain;
 mod in_front;
 mod late_body;
 mod login;
@@ -40,6 +41,7 @@ use crate::clock;
 use crate::event_loop::handover::PendingOperation;
 use crate::event_loop::thread::{ConnectionGuard, EventLoop};
 use crate::exchange::body::{self, BodyReader, PendingBody};
+use crate::exchange::explain::ExplainRequest;
 use crate::exchange::socket::{ConnectionEnd, Expecting, Linger, Socket};
 use crate::limits;
 use crate::measure::metrics::OpLabel;
@@ -80,6 +82,8 @@ enum NextWait {
     Resume(Box<PendingOperation>),
     /// A scan, from its first to its last chunk.
     Scan(Box<PendingScan>),
+    /// The disk, or the owners, for a read that is explained.
+    Explain(Box<ExplainRequest>),
     /// A batch, from its first to its last item.
     Batch(Box<PendingBatch>),
     /// A watch, from its head to its end.
@@ -301,6 +305,7 @@ impl Connection {
                 NextWait::Discard(body) => Box::pin(body::discard(&mut self.socket, *body)).await,
                 NextWait::Resume(read) => Box::pin(self.resume(*read)).await,
                 NextWait::Scan(scan) => Box::pin(self.stream(*scan)).await,
+                NextWait::Explain(read) => Box::pin(self.explain(*read)).await,
                 NextWait::Batch(batch) => Box::pin(self.carry_out(*batch)).await,
                 NextWait::Watch(watch) => Box::pin(self.follow(*watch)).await,
                 NextWait::Poll(poll) => Box::pin(self.poll(*poll)).await,

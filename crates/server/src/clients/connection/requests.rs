@@ -4,6 +4,7 @@
 //! bytes ─► parse_head ─► route ─┬─ GET, HEAD  ─► backend ─► answer, pending, or NextWait::Resume
 //!                               ├─ PUT        ─► body here? ─► backend, or NextWait::Body
 //!                               ├─ DELETE, touch ─► backend
+//!                               ├─ explain    ─► NextWait::Explain
 //!                               ├─ scan       ─► NextWait::Scan
 //!                               ├─ batch      ─► NextWait::Batch
 //!                               ├─ watch      ─► NextWait::Watch
@@ -27,6 +28,7 @@ use super::{
 use crate::clients::answers::{self, Answers};
 use crate::event_loop::handover::{Begun, Held, KeyRequest, PendingOperation, SentValue};
 use crate::exchange::body::{BodyReader, Inflow, PendingBody};
+use crate::exchange::explain::ExplainRequest;
 use crate::measure::metrics::{OpLabel, RefusalCause};
 use crate::measure::stages::{RequestStage, Watch};
 use crate::peers;
@@ -142,7 +144,11 @@ impl Connection {
         }
         let is_of_data = matches!(
             routed,
-            Ok(Route::Entity(_) | Route::Entities(_) | Route::Batch(_) | Route::Watch(_))
+            Ok(Route::Entity(_)
+                | Route::Explain(_)
+                | Route::Entities(_)
+                | Route::Batch(_)
+                | Route::Watch(_))
         );
         if is_of_data && lane.parts.store.import.is_under_way() {
             let reason = "a restore is under way, and a part of the records is not here yet: \
@@ -158,7 +164,7 @@ impl Connection {
             return self.refuse(head, &Refusal::not_serving(reason, retry_after_s()));
         }
         let timeout_ms = match &routed {
-            Ok(Route::Entity(entity)) => Some(entity.timeout_ms),
+            Ok(Route::Entity(entity) | Route::Explain(entity)) => Some(entity.timeout_ms),
             Ok(Route::Entities(scan)) => Some(scan.timeout_ms),
             Ok(Route::Batch(batch)) => Some(batch.timeout_ms),
             Ok(Route::Watch(query)) => Some(query.timeout_ms),
@@ -171,6 +177,7 @@ impl Connection {
         }
         match routed {
             Ok(Route::Entity(entity)) => self.handle_entity(head, rest, &entity, stored_key, watch),
+            Ok(Route::Explain(entity)) => self.handle_explain(head, entity, stored_key),
             Ok(route) => self.handle_other(head, rest, route, watch),
             Err(refusal) => self.refuse(head, &refusal),
         }
@@ -228,6 +235,24 @@ impl Connection {
         }
     }
 
+    /// A read that is to be explained.
+    fn handle_explain(&mut self, head: &Head<'_>, entity: Entity, stored_key: &[u8]) -> FrontStep {
+        if let Err(refusal) = self.backend.check_explain() {
+            return self.refuse(head, &refusal);
+        }
+        let style = self.style(head);
+        let lane = Rc::clone(&self.lane);
+        self.end_if(style);
+        let request = ExplainRequest {
+            terms: self.backend.terms(&lane, style, &entity),
+            key: Key::user(&stored_key[1..]),
+            began_ns: self.in_front.began_ns(),
+            deadline_us: self.in_front.deadline_us(entity.timeout_ms),
+            entity,
+        };
+        (head.consumed, Some(NextWait::Explain(Box::new(request))))
+    }
+
     /// A request about many keys or none: a scan, a probe, a peer.
     fn handle_other(
         &mut self,
@@ -239,7 +264,9 @@ impl Connection {
         let lane = Rc::clone(&self.lane);
         let style = self.style(head);
         match route {
-            Route::Entity(_) | Route::Tokens(_) => unreachable!("`handle_head` has handled it"),
+            Route::Entity(_) | Route::Explain(_) | Route::Tokens(_) => {
+                unreachable!("`handle_head` has handled it")
+            }
             Route::Entities(mut scan) => {
                 scan.spare_reserved();
                 self.end_if(style);

@@ -314,6 +314,25 @@ pub fn count(out: &mut Vec<u8>, style: Style, receipt: Receipt, count: u64, next
     out.extend_from_slice(&body);
 }
 
+/// The JSON document about a read that ended with `status`. `receipt`: of one that told whether
+/// there is a value.
+pub fn explained(
+    out: &mut Vec<u8>,
+    style: Style,
+    status: u16,
+    receipt: Option<Receipt>,
+    document: &[u8],
+) {
+    status_line(out, status);
+    out.extend_from_slice(b"Content-Type: application/json\r\n");
+    out.extend_from_slice(b"X-Content-Type-Options: nosniff\r\n");
+    match receipt {
+        Some(receipt) => receipt_line(out, receipt),
+        None => known_line(out, None, Known::NotApplied),
+    }
+    finish_with(out, style, document);
+}
+
 /// Head of the answer to a batch: 200, chunked. Lines follow in chunks, then [`lines::batch_end`].
 pub fn batch_head(out: &mut Vec<u8>, style: Style, framing: LineFraming) {
     out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
