@@ -36,7 +36,7 @@ use text::Variables;
 use tokio::time::{Instant, sleep};
 
 /// The contract's own cases.
-const OWN: [(&str, &str); 5] = [
+const OWN: [(&str, &str); 6] = [
     (
         "entity.toml",
         include_str!("../../../../docs/conformance/entity.toml"),
@@ -52,6 +52,10 @@ const OWN: [(&str, &str); 5] = [
     (
         "batch.toml",
         include_str!("../../../../docs/conformance/batch.toml"),
+    ),
+    (
+        "watch.toml",
+        include_str!("../../../../docs/conformance/watch.toml"),
     ),
     (
         "framing.toml",
