@@ -8,6 +8,8 @@
 //! See: docs/api.md.
 
 use crate::support::{Answer, Client, Node};
+use std::io::Read;
+use std::net::Shutdown;
 
 /// Longer than a test may take.
 const LONG: &str = "/v0/entity?id=k&wait_s=300";
@@ -93,6 +95,22 @@ fn the_end_of_its_time_is_a_304_or_a_404() {
     assert_eq!((answer.status, answer.etag()), (304, &tag[..]));
     let answer = client.ask("GET", "/v0/entity?id=none&wait_s=1", "", b"");
     assert_eq!(answer.status, 404);
+}
+
+#[test]
+fn a_client_that_closes_its_side_behind_the_request_is_answered() {
+    let node = Node::start();
+    node.client().put("k", b"one");
+    // A client counts as gone when its request has waited for a while: it may be that slow here.
+    let answered = std::iter::repeat_with(|| {
+        let mut client = node.client();
+        client.send(format!("GET {LONG} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
+        client.stream.shutdown(Shutdown::Write).expect("it is open");
+        let mut bytes = Vec::new();
+        let end = client.into_stream().read_to_end(&mut bytes);
+        end.is_ok() && bytes.ends_with(b"one")
+    });
+    assert!(answered.take(50).any(|is_whole| is_whole));
 }
 
 #[test]
